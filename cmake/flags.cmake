@@ -1,0 +1,14 @@
+# Compiler flags shared by everything. Floating-point contraction is off outside the kernels' own choice, so that
+# the same expression has the same bits in every file; -ffp-contract is set per kernel file in isa.cmake.
+add_library(trireme_flags INTERFACE)
+target_compile_definitions(trireme_flags INTERFACE _GNU_SOURCE)
+target_compile_options(trireme_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wwrite-strings -Wundef
+  -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
+if(TRIREME_WERROR)
+  target_compile_options(trireme_flags INTERFACE -Werror)
+endif()
+if(TRIREME_SANITIZE)
+  target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
+endif()

@@ -1,0 +1,18 @@
+# Kernel files are built once per instruction set: src/kernel/simd_<isa>.c includes the shared body with the flags below,
+# and the dispatcher picks a table at run time, so one binary runs on any x86-64 (and, with the base table, elsewhere).
+set(vectorise -O3 -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-signed-zeros)
+foreach(isa base avx2 avx512)
+  set(file ${CMAKE_SOURCE_DIR}/src/kernel/simd_${isa}.c)
+  if(NOT EXISTS ${file})
+    continue()
+  endif()
+  set(flags ${vectorise})
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    if(isa STREQUAL avx2)
+      list(APPEND flags -mavx2 -mfma -mf16c)
+    elseif(isa STREQUAL avx512)
+      list(APPEND flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mprefer-vector-width=512)
+    endif()
+  endif()
+  set_source_files_properties(${file} TARGET_DIRECTORY trireme_kernel PROPERTIES COMPILE_OPTIONS "${flags}")
+endforeach()
