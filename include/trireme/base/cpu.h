@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// What this processor can do, asked once. TRIREME_ISA=base|avx2|avx512|amx lowers it, for tests and for comparison.
+#ifndef TRIREME_BASE_CPU_H
+#define TRIREME_BASE_CPU_H
+
+#include <stddef.h>
+
+typedef enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_AMX } tr_isa; // ascending; AVX2 implies FMA and F16C;
+// AVX512 means F, BW, VL, DQ; AMX means tile + bf16 as well, granted by the kernel (arch_prctl).
+tr_isa tr_cpu_isa(void);
+const char *tr_isa_name(tr_isa isa);
+int tr_cpu_count(void); // processors this process may run on (affinity), at least 1
+void tr_cpu_name(char *out, size_t nbyte);
+size_t tr_cpu_memory(void); // bytes this process may use: physical memory and cgroup limit, the smaller
+
+#endif

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Files that appear whole or not at all, and read-only maps.
+#ifndef TRIREME_BASE_FILE_H
+#define TRIREME_BASE_FILE_H
+
+#include "trireme/base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+// A file mapped for reading. Zero bytes: data is NULL.
+typedef struct tr_file_map { const unsigned char *data; size_t nbyte; } tr_file_map;
+tr_status tr_file_map_open(const char *path, tr_file_map *out); // TR_ERR_IO names the path and the system's reason
+void tr_file_map_close(tr_file_map *map);
+
+// Read a whole file of at most `limit` bytes into malloc'd memory with a terminating zero byte added.
+tr_status tr_file_read(const char *path, size_t limit, char **data, size_t *nbyte);
+// Write `path` through a temporary file beside it: write, fsync, rename, fsync of the folder.
+tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte);
+tr_status tr_file_append(const char *path, const void *data, size_t nbyte); // one write(), created if absent
+tr_status tr_file_sync_folder(const char *path);
+tr_status tr_file_make_folders(const char *path); // like mkdir -p
+tr_status tr_file_remove_tree(const char *path);  // does not follow links; a missing path is fine
+int tr_file_exists(const char *path);
+// Write all of it, going on after short writes and EINTR.
+tr_status tr_file_write_all(int fd, const void *data, size_t nbyte, const char *path);
+
+uint64_t tr_hash_bytes(const void *data, size_t nbyte); // XXH3, 64 bits
+
+#endif
