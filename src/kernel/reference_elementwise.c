@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// Reference kernels that treat elements one by one: GELU, residual with dropout, column sums, add, convert.
+//
+// Each element is read before its place is written, so the in-place forms that kernel.h allows work here too.
+#include "kernel/reference_internal.h"
+
+#include <math.h>
+
+static const double SQRT_2_OVER_PI = 0.79788456080286535588;
+static const double GELU_CUBIC = 0.044715;
+
+void tr__reference_gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y) {
+  (void)c;
+  for (int64_t i = 0; i < (int64_t)n; i++) {
+    double value = tr__get(type, x, i);
+    double inner = SQRT_2_OVER_PI * (value + GELU_CUBIC * value * value * value);
+    tr__put(type, y, i, 0.5 * value * (1 + tanh(inner)));
+  }
+}
+
+void tr__reference_gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy,
+                                 void *dx) {
+  (void)c;
+  for (int64_t i = 0; i < (int64_t)n; i++) {
+    double value = tr__get(type, x, i);
+    double t = tanh(SQRT_2_OVER_PI * (value + GELU_CUBIC * value * value * value));
+    double dinner = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * value * value);
+    double slope = 0.5 * (1 + t) + 0.5 * value * (1 - t * t) * dinner;
+    tr__put(type, dx, i, slope * tr__get(type, dy, i));
+  }
+}
+
+void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
+                                    const void *x, const void *y, const tr_dropout *dropout, void *out) {
+  (void)c;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < width; j++) {
+      int64_t i = r * width + j;
+      tr__put(type, out, i, tr__get(type, x, i) + tr__get(type, y, i) * tr__dropout_factor(dropout, r, j));
+    }
+  }
+}
+
+void tr__reference_dropout_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
+                                    const tr_dropout *dropout, const void *dout, void *dy) {
+  (void)c;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < width; j++) {
+      int64_t i = r * width + j;
+      tr__put(type, dy, i, tr__get(type, dout, i) * tr__dropout_factor(dropout, r, j));
+    }
+  }
+}
+
+void tr__reference_column_sum(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
+                              void *out, int add) {
+  (void)c;
+  for (int64_t j = 0; j < width; j++) {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++) sum += tr__get(type, dy, r * width + j);
+    tr__put_add(tr_wide(type), out, j, sum, add);
+  }
+}
+
+void tr__reference_add(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y) {
+  (void)c;
+  for (int64_t i = 0; i < (int64_t)n; i++) tr__put_add(type, y, i, tr__get(type, x, i), 1);
+}
+
+void tr__reference_convert(const tr_compute *c, size_t n, tr_dtype from, const void *x, tr_dtype to,
+                           void *y) {
+  (void)c;
+  tr_convert(from, x, to, y, n);
+}
