@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Communication between the ranks of a job: groups, collectives, point to point, and the rule that nothing hangs.
+//
+// A tr_comm is one rank's handle on its job; a tr_group is an ordered set of ranks that communicate together; a
+// tr_request is one operation under way. Handles live until destroyed; requests end when test or wait returns anything
+// but TR_PENDING, and are then owned by the group again. A rank uses its handles from one thread.
+//
+// Every call below names what the other ranks must do. "Collective": all ranks of the group call it, in the same order
+// on that group, with equal nelem, type, op and root. Operations with `request` NULL block; otherwise they are started
+// and `*request` is to be tested or waited for; several may be under way at once, on one group or many; buffers
+// belong to the operation until it ends.
+//
+// Sums are one aligned binary tree over the group index, (0+1)+(2+3)..., computed in f32 for floating types and rounded
+// once at the end, whatever the engine, the algorithm, the size or the timing: the same bits on every run and on
+// every rank. Buffers inside the rank's arena (tr_comm_arena) travel without a copy; others are staged.
+//
+// Waiting: each wait has a deadline, counted from the last progress of the rank waited for (tr_comm_beat). When it
+// passes, or a rank dies or aborts, every pending and later call in every rank returns TR_ERR_PEER or TR_ERR_TIMEOUT with one
+// sentence that names the culprit rank, its pid, what it was doing (operation, step) and since when.
+#ifndef TRIREME_COMM_COMM_H
+#define TRIREME_COMM_COMM_H
+
+#include "trireme/base/arena.h"
+#include "trireme/base/status.h"
+#include "trireme/tensor/dtype.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tr_comm tr_comm;
+typedef struct tr_group tr_group;
+typedef struct tr_request tr_request;
+
+typedef enum tr_reduce_op { TR_SUM, TR_MAX, TR_AVERAGE } tr_reduce_op;
+
+int tr_comm_rank(const tr_comm *comm); // 0 .. size - 1
+int tr_comm_size(const tr_comm *comm);
+const char *tr_comm_engine(const tr_comm *comm); // "self", "shm"
+tr_arena *tr_comm_arena(tr_comm *comm);          // this rank's shared memory; what travels is allocated here
+int tr_comm_spin(
+    const tr_comm *comm); // nonzero: every thread of every rank has its own core, short spins are fine
+tr_group *tr_comm_world(tr_comm *comm); // all ranks; owned by comm
+
+// Bump this rank's progress counter: called after each piece of work, cheap. Others' deadlines restart.
+void tr_comm_beat(tr_comm *comm);
+// Say what this rank is doing, for everybody's error messages: `what` must outlive the job (a literal).
+void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t detail);
+// Advance every request under way without waiting. Called between pieces; returns the job's error if it is stopping.
+tr_status tr_comm_progress(tr_comm *comm);
+// Stop the whole job: every rank's pending and later calls fail with this status and sentence. First caller wins.
+void tr_comm_abort(tr_comm *comm, tr_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+tr_status tr_comm_check(tr_comm *comm); // TR_OK, or the job's error (recorded as this thread's sentence)
+int tr_comm_stop_requested(const tr_comm *comm); // Ctrl-C or SIGTERM: finish the step, save, leave
+
+// Called at named points inside operations ("allreduce.ready", "allreduce.reduce", "barrier.wait", ...): fault and
+// delay injection for tests. NULL removes it.
+typedef void (*tr_comm_hook)(void *user, const char *point);
+void tr_comm_set_hook(tr_comm *comm, tr_comm_hook hook, void *user);
+
+// What went over the engine so far, for checks and logs.
+typedef struct tr_comm_counters {
+  uint64_t operations, bytes_direct, bytes_staged;
+  int64_t wait_ns;
+} tr_comm_counters;
+tr_comm_counters tr_comm_count(const tr_comm *comm);
+
+// Collective over `ranks` (ascending or not; group index i is ranks[i]); all pass equal lists and name. Cheap.
+tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out);
+void tr_group_destroy(tr_group *group);   // Local; not for the world group; NULL allowed
+int tr_group_rank(const tr_group *group); // own index in the group
+int tr_group_size(const tr_group *group);
+const char *tr_group_name(const tr_group *group);
+int tr_group_member(const tr_group *group, int index); // job rank of group index
+
+// Slice `index` of n elements cut over `size` ranks in runs that start on multiples of `grain` elements: how
+// collectives here cut data by owner. Pure function.
+void tr_slice(size_t n, int size, int index, size_t grain, size_t *start, size_t *count);
+
+// data[i] = op over ranks of data[i], on all ranks. In place.
+tr_status tr_group_allreduce(tr_group *group, void *data, size_t nelem, tr_dtype type, tr_reduce_op op,
+                             tr_request **request);
+// src has size * nelem elements; rank r receives op over ranks of src[r * nelem ...] in dst (nelem). dst may be
+// src + rank * nelem (in place); the rest of src is left unspecified.
+tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type,
+                                  tr_reduce_op op, tr_request **request);
+// dst has size * nelem elements, block r from rank r's src (nelem). src may be dst + rank * nelem (in place).
+tr_status tr_group_allgather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
+                             tr_request **request);
+tr_status tr_group_broadcast(tr_group *group, void *data, size_t nelem, tr_dtype type, int root,
+                             tr_request **request);
+// Point to point by group index, matched in order per (group, sender, receiver). nbyte must agree.
+tr_status tr_group_send(tr_group *group, int to, const void *data, size_t nbyte, tr_request **request);
+tr_status tr_group_recv(tr_group *group, int from, void *data, size_t nbyte, tr_request **request);
+tr_status tr_group_barrier(tr_group *group);
+
+tr_status tr_request_test(tr_request *request); // TR_OK ended, TR_PENDING, or the job's error; never waits
+tr_status tr_request_wait(tr_request *request); // TR_OK or the job's error
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Starting ranks on this machine: forked processes (default) or threads of this process (tests, examples, debugging).
+//
+// The launcher runs while the process still has one thread: it maps one memory file per rank and the control page,
+// forks the ranks without exec, and then only watches: pidfds, the control page, the ranks' output, signals. Ranks
+// ignore SIGINT and SIGTERM; the launcher turns the first into a request to stop after the step
+// (tr_comm_stop_requested) and the second into an end at once. A rank that dies, aborts or hangs past the deadline
+// stops the job: the others get an error from their next call, then SIGKILL after a grace period. No process, memory
+// file or mapping is left behind, also when the launcher itself is killed.
+#ifndef TRIREME_COMM_LAUNCH_H
+#define TRIREME_COMM_LAUNCH_H
+
+#include "trireme/comm/comm.h"
+#include <stddef.h>
+
+typedef enum tr_launch_mode { TR_LAUNCH_PROCESSES, TR_LAUNCH_THREADS } tr_launch_mode;
+
+typedef struct tr_launch_options {
+  size_t size; // of this struct, set by init
+  tr_launch_mode mode;
+  int nrank;              // at least 1, at most 256
+  int nthread;            // compute threads each rank will use: for binding and the spin decision
+  int bind;               // bind ranks to cores (hwloc) when all threads fit the machine
+  size_t arena_nbyte;     // shared memory per rank
+  double deadline;        // seconds without progress of an awaited rank until the job stops
+  double grace;           // seconds the other ranks get to end after the job has failed
+  const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
+} tr_launch_options;
+
+void tr_launch_options_init(
+    tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, no logs
+
+typedef struct tr_launch_report {
+  int culprit;     // rank that failed first, -1 if none or unknown
+  int signal;      // signal that ended it, 0 if none
+  int exit_status; // of that process, 0 if none
+  char text[1024]; // one sentence; "" when all went well
+} tr_launch_report;
+
+// The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
+typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);
+
+// Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank that failed
+// first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence. `report` may be NULL.
+// Rank 0's standard output goes to the launcher's as it is; other output gets the prefix "[rank N] ".
+// One rank as a thread uses the `self` engine, everything else `shm`.
+tr_status tr_launch(const tr_launch_options *options, tr_rank_main main, void *user,
+                    tr_launch_report *report);
+
+#endif

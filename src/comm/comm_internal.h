@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+// What the files of src/comm share: the job's memory, the rank object, groups, requests, the engine table.
+//
+// Everything ranks share is mapped once by the launcher, before any rank starts, so that addresses are equal in all
+// ranks. It is two ranges; untouched parts of them cost nothing but address space:
+//
+//   arenas    | rank 0: arena | rank 1: arena | ...         one memory file each, `arena_stride` apart
+//   control   | control | rank pages | mails | rings | channels | stages | courier stages |
+//
+//     control         one: abort word and sentence, stop flag, epoch counter
+//     rank page       one per rank, written by it: progress counter, activity, what it waits for, how it ended
+//     mail            one line per (rank, group slot): a new group announced by its leader
+//     ring            one per (group slot, rank): a line that counts ended operations, then 16 operation records
+//     channel         one per (group slot, sender, receiver): a reply line by the receiver, 16 entries by the sender
+//     stage           one per (group slot, rank): two halves of 256 KiB for private buffers in collectives
+//     courier stage   one per rank: two halves of 256 KiB for private buffers in receives
+//
+// Every flag has one writer and stands in its writer's own 128-byte line. A flag that belongs to an operation is a tag,
+// (epoch of the group, 32-bit sequence): epochs are never used twice in a job, so nothing is cleared when a slot is used
+// again, and sequences may wrap. Data is published by a release store of a flag and read after an acquire load.
+#ifndef TRIREME_COMM_INTERNAL_H
+#define TRIREME_COMM_INTERNAL_H
+
+#include "trireme/comm/comm.h"
+#include "trireme/comm/launch.h"
+#include <stdatomic.h>
+
+enum {
+  TR__LINE = 128,
+  TR__RANKS = 256,         // most ranks of a job on one machine
+  TR__SLOTS = 64,          // most groups a rank can be in at once, the world group included
+  TR__RING = 16,           // operations a rank may be ahead on one group, sends on one channel
+  TR__INLINE = 2048,       // most payload bytes inside an operation record
+  TR__ENTRY_INLINE = 64,   // most payload bytes inside a channel entry
+  TR__STAGE = 256 * 1024,  // half of a stage
+  TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
+  TR__NAME = 32,           // names and activities shown to others, terminator included
+  TR__SENTENCE = 768,
+};
+
+#define TR__PRIVATE UINT64_MAX // place of a buffer that is in no arena
+
+// ---- shared memory ------------------------------------------------------------------------------
+
+typedef _Atomic uint64_t tr__name[TR__NAME / 8]; // text in atomic words: readers may look at any time
+
+typedef struct tr__control {
+  _Alignas(TR__LINE) _Atomic uint32_t abort_state; // 0 none, 1 being written, 2 set
+  _Atomic uint32_t stop;
+  _Alignas(TR__LINE) _Atomic uint32_t epoch; // last epoch given to a group
+  _Alignas(TR__LINE) int32_t status;         // the abort record: written between states 1 and 2
+  int32_t culprit;
+  char sentence[TR__SENTENCE];
+} tr__control;
+
+typedef struct tr__rank_page {
+  _Alignas(TR__LINE) _Atomic uint64_t beat;
+  _Alignas(TR__LINE) tr__name what;
+  _Atomic int64_t step, detail, since;
+  _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
+  _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
+  _Atomic uint64_t nbyte;
+  tr__name group;
+  _Alignas(TR__LINE) _Atomic int32_t pid;
+  _Atomic int32_t life;                      // a tr__life
+  int32_t status;                            // written before life becomes TR__ENDED
+  _Alignas(TR__LINE) _Atomic uint64_t slots; // bit per group slot in use; set and cleared by group leaders
+} tr__rank_page;
+
+typedef enum tr__life { TR__UNBORN, TR__RUNNING, TR__ENDED } tr__life;
+
+typedef struct tr__mail {
+  _Alignas(TR__LINE) _Atomic uint32_t epoch; // 0 none; written by the leader last
+  _Atomic uint32_t joined;                   // epoch the owner has answered
+  _Atomic uint32_t left;                     // in the leader's mail: members that have destroyed the group
+  int32_t leader;
+  uint64_t key; // hash of members and name
+} tr__mail;
+
+// One operation of one rank on one group.
+typedef struct tr__record {
+  _Alignas(TR__LINE) _Atomic uint64_t ready; // tag; the fields below and the payload are valid
+  _Atomic uint32_t stage_in, stage_done;     // chunks copied into the stage, chunks combined
+  _Atomic uint32_t finished;                 // this rank no longer touches others' buffers
+  uint8_t kind, type, op, unused;
+  int32_t root;
+  uint32_t unused2;
+  uint64_t nelem;
+  uint64_t place; // of the buffer others read: offset in the arenas, or TR__PRIVATE
+  uint8_t payload[TR__INLINE + TR__LINE - 48];
+} tr__record;
+
+typedef struct tr__ring {
+  _Alignas(TR__LINE) _Atomic uint64_t ended; // tag: all operations before this sequence have ended here
+  tr__record record[TR__RING];
+} tr__ring;
+
+typedef struct tr__entry {
+  _Alignas(TR__LINE) _Atomic uint64_t posted; // tag
+  _Atomic uint32_t sent;                      // chunks written to the granted place
+  uint32_t unused;
+  uint64_t nbyte, place;
+  uint8_t payload[TR__ENTRY_INLINE];
+} tr__entry;
+
+typedef struct tr__channel {
+  _Alignas(TR__LINE) _Atomic uint64_t taken; // tag: all sends before this sequence have arrived
+  _Atomic uint64_t granted;                  // tag of the send that may write to `grant`
+  _Atomic uint32_t read;                     // chunks the receiver has copied out
+  uint32_t ahead;                            // chunks the sender may be ahead of `read`
+  char *grant;                               // chunk c goes to grant + (c % ahead) * TR__STAGE
+  tr__entry entry[TR__RING];
+} tr__channel;
+
+typedef struct tr__stage {
+  _Alignas(TR__LINE) char half[2][TR__STAGE];
+} tr__stage;
+
+_Static_assert(sizeof(tr__record) == TR__INLINE + TR__LINE, "a record is its payload and one line");
+_Static_assert(sizeof(tr__entry) == TR__LINE, "an entry is one line");
+
+// ---- the job: made by the launcher, inherited by every rank -------------------------------------
+
+typedef struct tr__job {
+  tr_launch_options options;
+  int spin;
+  char *arenas, *shared; // the two mappings
+  size_t arena_stride, shared_nbyte;
+  tr__control *control;
+  tr__rank_page *page;  // [rank]
+  tr__mail *mail;       // [rank][slot]
+  tr__ring *ring;       // [slot][rank]
+  tr__channel *channel; // [slot][from][to]
+  tr__stage *stage;     // [slot][rank]
+  tr__stage *courier;   // [rank]
+} tr__job;
+
+tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
+void tr__job_destroy(tr__job *job);
+// Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
+uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
+
+static inline tr__mail *tr__mail_of(const tr__job *job, int rank, int slot) {
+  return &job->mail[(size_t)rank * TR__SLOTS + (size_t)slot];
+}
+static inline tr__ring *tr__ring_of(const tr__job *job, int slot, int rank) {
+  return &job->ring[(size_t)slot * (size_t)job->options.nrank + (size_t)rank];
+}
+static inline tr__stage *tr__stage_of(const tr__job *job, int slot, int rank) {
+  return &job->stage[(size_t)slot * (size_t)job->options.nrank + (size_t)rank];
+}
+static inline tr__channel *tr__channel_of(const tr__job *job, int slot, int from, int to) {
+  size_t n = (size_t)job->options.nrank;
+  return &job->channel[((size_t)slot * n + (size_t)from) * n + (size_t)to];
+}
+static inline uint64_t tr__tag(uint32_t epoch, uint32_t seq) { return (uint64_t)epoch << 32 | seq; }
+// a - b of two sequences: right across the wrap as long as they are less than 2^31 apart.
+static inline int32_t tr__ahead(uint32_t a, uint32_t b) { return (int32_t)(a - b); }
+
+// ---- control: abort, activity, sentences --------------------------------------------------------
+
+void tr__name_store(tr__name name, const char *text);
+void tr__name_load(const tr__name name, char out[TR__NAME]);
+// Record the job's end; only the first call has an effect and returns nonzero.
+int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence);
+int tr__aborted(const tr__job *job); // nonzero once any rank has begun to abort
+tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence,
+                           size_t nbyte); // waits shortly for the text
+// "F of step 12 (detail 3)" for rank, or "its start".
+void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte);
+// "all-reduce #812 of group 'dp' (4.0 MiB)", or "" when the rank waits in nothing.
+void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte);
+// Follow "waits for" from `rank`, for which `*waiter` waits, to the one everybody waits for; *waiter becomes
+// the last that waits. A circle returns `rank`, with *circle set.
+int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
+
+// ---- rank, groups, requests ---------------------------------------------------------------------
+
+typedef enum tr__kind {
+  TR__NONE,
+  TR__ALLREDUCE,
+  TR__REDUCE_SCATTER,
+  TR__ALLGATHER,
+  TR__BROADCAST,
+  TR__BARRIER,
+  TR__SEND,
+  TR__RECV,
+  TR__CREATE,
+  TR__KINDS
+} tr__kind;
+
+typedef enum tr__point {
+  TR__AT_START,
+  TR__AT_READY,
+  TR__AT_WORK,
+  TR__AT_DONE,
+  TR__AT_WAIT,
+  TR__POINTS
+} tr__point;
+
+typedef enum tr__phase { TR__POST, TR__GATHERING, TR__WORKING, TR__STAGING, TR__LEAVING } tr__phase;
+
+struct tr_request {
+  tr_group *group;
+  tr_request *next, *prev; // list of requests under way, or free list (next)
+  tr_status status;        // TR_PENDING while under way
+  tr__kind kind;
+  tr__phase phase;
+  int awaits; // job rank that keeps this request pending, -1 none or unknown
+  uint32_t seq;
+  // The call.
+  const char *src;            // what others read
+  char *dst;                  // what this rank gets
+  size_t nelem, width, nbyte; // width: bytes of an element; nbyte: of this rank's contribution
+  tr_dtype type;
+  tr_reduce_op op;
+  int root; // group index: root, or peer of a send or receive
+  // How far it is.
+  int cursor;                     // group index of the peer looked at next
+  size_t at;                      // elements or bytes of the direct work done
+  uint32_t chunks, in, done, out; // staged work, in chunks
+};
+
+// How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
+typedef struct tr_engine {
+  const char *name;
+  tr_status (*join)(tr_group *group,
+                    const char *name); // optional: agree on what the group shares, with its members
+  void (*leave)(tr_group *group);      // optional
+  tr_status (*step)(tr_request *request);
+  void (*drop)(tr_request *request); // optional: the request ends early because the job does
+} tr_engine;
+
+extern const tr_engine tr__engine_self, tr__engine_shm;
+
+struct tr_group {
+  tr_comm *comm;
+  const tr_engine *engine;
+  int *ranks, size, index;
+  char name[TR__NAME];
+  int slot;
+  uint32_t epoch;
+  uint32_t base;       // first sequence
+  uint32_t next;       // sequence of the next collective
+  uint32_t ended;      // all collectives before it have ended here
+  uint32_t ended_bits; // bit i: collective ended + i has ended
+  uint32_t all_ended;  // all collectives before it had ended everywhere when last looked
+  uint32_t *send_next, *send_posted, *recv_next, *recv_taken; // per group index
+  tr_request *free;
+  void *blocks; // list of request blocks
+};
+
+struct tr_comm {
+  tr__job *job;
+  int rank;
+  const tr_engine *engine;
+  tr_arena arena;
+  tr_group *world;
+  tr_request *head, *tail;  // requests under way, oldest first
+  tr_request *courier_user; // receive that uses the courier stage
+  uint64_t beat;
+  uint64_t work; // steps that moved something; resets wait ladders
+  uint32_t first_sequence;
+  int spins;
+  tr_comm_hook hook;
+  void *hook_user;
+  tr_comm_counters counters;
+};
+
+tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out);
+void tr__comm_destroy(tr_comm *comm);
+tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main,
+                       void *user); // one rank's life in either mode
+void tr__comm_set_first_sequence(tr_comm *comm,
+                                 uint32_t sequence); // of groups created later; tests of the wrap
+
+const char *tr__kind_name(tr__kind kind); // "all-reduce"
+void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point);
+static inline void tr__hook(tr_comm *comm, tr__kind kind, tr__point point) {
+  if (comm->hook) tr__hook_call(comm, kind, point);
+}
+static inline tr__rank_page *tr__page(const tr_comm *comm) { return &comm->job->page[comm->rank]; }
+
+// Something moved: deadlines of those who wait for this rank restart.
+static inline void tr__worked(tr_comm *comm) {
+  comm->work++;
+  atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
+}
+
+tr_status tr__group_world(tr_comm *comm, tr_group **out);
+void tr__group_free(tr_group *group);
+tr_status tr__slot_join(tr_group *group, const char *name);
+void tr__slot_leave(tr_group *group);
+tr_request *tr__request_new(tr_group *group, tr__kind kind);
+void tr__request_recycle(tr_request *request);
+void tr__request_unlink(tr_request *request); // from the requests under way
+tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...)
+    __attribute__((format(printf, 4, 5))); // stop the job; returns the job's error
+void tr__progress(tr_comm *comm);          // one step of every request under way
+
+// Channel operations of the shm engine (courier.c).
+tr_status tr__courier_step(tr_request *request);
+
+// ---- waiting (wait.c) ---------------------------------------------------------------------------
+
+typedef struct tr__ladder {
+  tr__kind kind; // what is waited in, for messages
+  uint32_t seq;
+  uint64_t nbyte;
+  const char *group;
+  int published;  // rank last published as waited for, -2 nothing published
+  int ended_seen; // rank waited for that has ended, -1 none
+  int round;
+  int64_t began, sleep, checked, wait_began; // ns; 0 not yet
+  uint64_t work;
+  int root; // whom we wait for in the end, and since when its counter stands still
+  uint64_t root_beat;
+  int64_t root_since;
+} tr__ladder;
+
+void tr__ladder_begin(tr__ladder *ladder, tr__kind kind, const tr_group *group, uint32_t seq, uint64_t nbyte);
+// Let some time pass. `awaits` is the rank waited for (-1 unknown). Returns the job's error when it is
+// stopping or this wait has just stopped it.
+tr_status tr__ladder_wait(tr__ladder *ladder, tr_comm *comm, int awaits);
+void tr__ladder_end(tr__ladder *ladder, tr_comm *comm);
+
+// ---- reductions (reduce.c) ----------------------------------------------------------------------
+
+int tr__reduce_supported(tr_dtype type, tr_reduce_op op);
+// Every dst[j][0..n) = op over src[0..nsrc)[0..n), one aligned binary tree, rounded once. A dst may be a src.
+void tr__reduce(tr_dtype type, tr_reduce_op op, int nsrc, const char *const *src, int ndst, char *const *dst,
+                size_t n);
+
+// ---- launcher -----------------------------------------------------------------------------------
+
+tr_status tr__launch_threads(tr__job *job, tr_rank_main rank_main, void *user, tr_launch_report *report);
+tr_status tr__launch_processes(tr__job *job, tr_rank_main rank_main, void *user, tr_launch_report *report);
+
+// Cores of each rank, computed once by the launcher; all empty when ranks are not bound.
+typedef struct tr__binding {
+  void *sets;
+} tr__binding; // cpu_set_t[nrank] or NULL
+void tr__binding_create(const tr__job *job, tr__binding *binding);
+void tr__binding_apply(const tr__binding *binding, int rank); // to the calling thread
+void tr__binding_destroy(tr__binding *binding);
+
+// Stop requests and the watch over progress: the part of the launcher that both modes share.
+typedef struct tr__watch {
+  int signal_fd;
+  int signals;    // stop signals received
+  uint64_t beats; // sum of all ranks' counters when last looked
+  int64_t beats_since, failed_since;
+} tr__watch;
+tr_status tr__watch_open(tr__watch *watch, void *old_mask); // blocks the signals; old_mask: sigset_t
+void tr__watch_close(tr__watch *watch, const void *old_mask);
+int tr__watch_signals(tr__watch *watch,
+                      tr__job *job); // read the signal file; returns how many stop signals so far
+// Returns nonzero when the grace period of a failed job has passed.
+int tr__watch_progress(tr__watch *watch, tr__job *job);
+
+#endif

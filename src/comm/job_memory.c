@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// The job's shared memory: mapped by the launcher before any rank exists, so every rank has it at the same
+// address.
+//
+// Processes: one memory file for each rank's arena and one for the control range; the files are closed as
+// soon as they are mapped, so the memory goes when the last process goes, however it goes. Threads: plain
+// anonymous memory. The ranges are sized for the largest use; pages that nobody touches do not exist.
+#include "comm_internal.h"
+#include "trireme/base/cpu.h"
+#include "trireme/base/text.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+static tr_status refuse(const char *what, size_t nbyte) {
+  char size[32];
+  tr_format_bytes(size, sizeof size, (double)nbyte);
+  return tr_error(TR_ERR_MEMORY, "cannot map %s of %s: %s", size, what, strerror(errno));
+}
+
+// Map a new memory file of nbyte over the reserved range at `where`.
+static tr_status map_file(const char *name, char *where, size_t nbyte) {
+  int fd = memfd_create(name, MFD_CLOEXEC);
+  if (fd < 0) return refuse(name, nbyte);
+  void *got = MAP_FAILED;
+  if (ftruncate(fd, (off_t)nbyte) == 0)
+    got = mmap(where, nbyte, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  tr_status status = got == MAP_FAILED ? refuse(name, nbyte) : TR_OK;
+  close(fd);
+  return status;
+}
+
+static char *reserve(size_t nbyte, int protection) {
+  return mmap(NULL, nbyte, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+static tr_status check_memory(const tr_launch_options *o) {
+  size_t have = tr_cpu_memory();
+  if ((double)o->arena_nbyte * o->nrank <= (double)have) return TR_OK;
+  char each[32], all[32], there[32];
+  tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
+  tr_format_bytes(all, sizeof all, (double)o->arena_nbyte * o->nrank);
+  tr_format_bytes(there, sizeof there, (double)have);
+  return tr_error(TR_ERR_MEMORY,
+                  "%d ranks with %s of shared memory each need %s, but this process may use %s: use fewer "
+                  "ranks or a smaller model",
+                  o->nrank, each, all, there);
+}
+
+static tr_status map_arenas(tr__job *job) {
+  const tr_launch_options *o = &job->options;
+  int threads = o->mode == TR_LAUNCH_THREADS;
+  size_t nbyte = job->arena_stride * (size_t)o->nrank;
+  job->arenas = reserve(nbyte, threads ? PROT_READ | PROT_WRITE : PROT_NONE);
+  if (job->arenas == MAP_FAILED) {
+    job->arenas = NULL;
+    return refuse("arenas", nbyte);
+  }
+  for (int r = 0; !threads && r < o->nrank; r++) {
+    char name[32];
+    snprintf(name, sizeof name, "trireme-rank-%d", r);
+    TR_TRY(map_file(name, job->arenas + (size_t)r * job->arena_stride, job->arena_stride));
+  }
+  return TR_OK;
+}
+
+// Cut `nbyte` from the control range; `base` NULL only counts.
+static void *cut(char *base, size_t *used, size_t nbyte) {
+  void *at = base ? base + *used : NULL;
+  *used += round_up(nbyte, 4096);
+  return at;
+}
+
+static size_t lay_out(tr__job *job, char *base) {
+  size_t n = (size_t)job->options.nrank, used = 0;
+  job->control = cut(base, &used, sizeof *job->control);
+  job->page = cut(base, &used, n * sizeof *job->page);
+  job->mail = cut(base, &used, n * TR__SLOTS * sizeof *job->mail);
+  job->ring = cut(base, &used, n * TR__SLOTS * sizeof *job->ring);
+  job->channel = cut(base, &used, n * n * TR__SLOTS * sizeof *job->channel);
+  job->stage = cut(base, &used, n * TR__SLOTS * sizeof *job->stage);
+  job->courier = cut(base, &used, n * sizeof *job->courier);
+  return used;
+}
+
+static tr_status map_control(tr__job *job) {
+  size_t nbyte = lay_out(job, NULL);
+  int threads = job->options.mode == TR_LAUNCH_THREADS;
+  job->shared = reserve(nbyte, threads ? PROT_READ | PROT_WRITE : PROT_NONE);
+  if (job->shared == MAP_FAILED) {
+    job->shared = NULL;
+    return refuse("control memory", nbyte);
+  }
+  job->shared_nbyte = nbyte;
+  if (!threads) TR_TRY(map_file("trireme-control", job->shared, nbyte));
+  lay_out(job, job->shared);
+  return TR_OK;
+}
+
+static void init_control(tr__job *job) {
+  atomic_store(&job->control->epoch, 1u); // the world group's
+  for (int r = 0; r < job->options.nrank; r++) {
+    atomic_store(&job->page[r].awaits, -1);
+    atomic_store(&job->page[r].step, -1);
+    atomic_store(&job->page[r].detail, -1);
+    atomic_store(&job->page[r].slots, 1u); // slot 0 is the world group
+  }
+}
+
+tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
+  memset(job, 0, sizeof *job);
+  job->options = *options;
+  job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
+  job->arena_stride = round_up(options->arena_nbyte ? options->arena_nbyte : 1, 4096);
+  TR_TRY(check_memory(options));
+  tr_status status = map_arenas(job);
+  if (status == TR_OK) status = map_control(job);
+  if (status < 0) {
+    tr__job_destroy(job);
+    return status;
+  }
+  init_control(job);
+  return TR_OK;
+}
+
+void tr__job_destroy(tr__job *job) {
+  if (job->arenas) munmap(job->arenas, job->arena_stride * (size_t)job->options.nrank);
+  if (job->shared) munmap(job->shared, job->shared_nbyte);
+  job->arenas = job->shared = NULL;
+}
+
+uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte) {
+  uintptr_t at = (uintptr_t)data, base = (uintptr_t)job->arenas;
+  size_t total = job->arena_stride * (size_t)job->options.nrank;
+  if (at < base || at - base >= total || nbyte > job->arena_stride) return TR__PRIVATE;
+  uint64_t offset = at - base;
+  return offset % job->arena_stride + nbyte <= job->arena_stride ? offset : TR__PRIVATE;
+}

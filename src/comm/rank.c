@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// The rank object, and the life of one rank from its first to its last word in the control page.
+//
+// A rank faults in its own arena before anything else, so that no training step pays for page faults and
+// memory lies near its owner. Where every rank has its own cores, speed is the aim and it then maps the
+// others' arenas too; all ranks begin with their own at the same time, so those pages exist by then.
+#include "comm_internal.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/log.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SPINS = 2000 };
+
+static void fault_in(char *at, size_t nbyte, tr_arena *arena) {
+  if (madvise(at, nbyte, MADV_POPULATE_WRITE) != 0 && arena) tr_arena_prefault(arena); // before Linux 5.14
+}
+
+tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
+  tr_comm *comm = calloc(1, sizeof *comm);
+  if (!comm) return tr_error(TR_ERR_MEMORY, "no memory for the object of rank %d", rank);
+  comm->job = job;
+  comm->rank = rank;
+  comm->engine =
+      job->options.mode == TR_LAUNCH_THREADS && job->options.nrank == 1 ? &tr__engine_self : &tr__engine_shm;
+  comm->spins = job->spin ? SPINS : 0;
+  char *arena = job->arenas + (size_t)rank * job->arena_stride;
+  tr_arena_wrap(&comm->arena, "shared", arena, job->options.arena_nbyte);
+  fault_in(arena, job->arena_stride, &comm->arena);
+  int others = job->spin && job->options.nrank > 1 && job->options.mode == TR_LAUNCH_PROCESSES;
+  if (others) fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, NULL);
+  tr_status status = tr__group_world(comm, &comm->world);
+  if (status < 0) {
+    free(comm);
+    return status;
+  }
+  *out = comm;
+  return TR_OK;
+}
+
+void tr__comm_destroy(tr_comm *comm) {
+  if (!comm) return;
+  tr__group_free(comm->world);
+  free(comm);
+}
+
+tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *user) {
+  tr__rank_page *page = &job->page[rank];
+  char label[24];
+  snprintf(label, sizeof label, "rank %d", rank);
+  tr_log_set_label(label);
+  tr_status_clear();
+  atomic_store(&page->pid, (int32_t)getpid());
+  atomic_store(&page->since, tr_clock_ns());
+  atomic_store(&page->life, TR__RUNNING);
+  tr_comm *comm = NULL;
+  tr_status status = tr__comm_create(job, rank, &comm);
+  if (status >= 0) status = rank_main(comm, user);
+  if (status < 0) {
+    char sentence[TR__SENTENCE];
+    const char *text = tr_status_text();
+    snprintf(sentence, sizeof sentence, "rank %d: %s", rank, text[0] ? text : tr_status_meaning(status));
+    tr__abort(job, rank, status, sentence);
+  }
+  tr__comm_destroy(comm);
+  page->status = status;
+  atomic_store_explicit(&page->life, TR__ENDED, memory_order_release);
+  tr_log_set_label("");
+  return status;
+}
+
+int tr_comm_rank(const tr_comm *comm) { return comm->rank; }
+int tr_comm_size(const tr_comm *comm) { return comm->job->options.nrank; }
+const char *tr_comm_engine(const tr_comm *comm) { return comm->engine->name; }
+tr_arena *tr_comm_arena(tr_comm *comm) { return &comm->arena; }
+int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
+tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }
+tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
+
+void tr_comm_beat(tr_comm *comm) {
+  atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
+}
+
+void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t detail) {
+  tr__rank_page *page = tr__page(comm);
+  tr__name_store(page->what, what);
+  atomic_store_explicit(&page->step, step, memory_order_relaxed);
+  atomic_store_explicit(&page->detail, detail, memory_order_relaxed);
+  atomic_store_explicit(&page->since, tr_clock_ns(), memory_order_relaxed);
+  tr_comm_beat(comm);
+}
+
+void tr_comm_set_hook(tr_comm *comm, tr_comm_hook hook, void *user) {
+  comm->hook = hook;
+  comm->hook_user = user;
+}
+
+void tr__comm_set_first_sequence(tr_comm *comm, uint32_t sequence) { comm->first_sequence = sequence; }

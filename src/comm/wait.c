@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Waiting without hanging: the ladder of pauses, and whom to blame when time is up.
+//
+//   rounds 1 .. spins   PAUSE        (2000 when every thread has its own core, none otherwise: a peer may need ours)
+//   until 2 ms          sched_yield
+//   then                nanosleep, 50 us growing to 1 ms
+//
+// Anything that moves sets the ladder back to its start. From the second stage on the wait is shown to the other ranks
+// (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has already
+// ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait for B and B
+// waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait for each other in
+// a circle are all named.
+#include "comm_internal.h"
+#include "trireme/base/clock.h"
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { YIELD_NS = 2000000, SLEEP_NS = 50000, SLEEP_MOST_NS = 1000000, LOOK_NS = 1000000 };
+
+static inline void pause_core(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+void tr__ladder_begin(tr__ladder *l, tr__kind kind, const tr_group *group, uint32_t seq, uint64_t nbyte) {
+  *l = (tr__ladder){.kind = kind, .group = group->name, .seq = seq - group->base + 1, .nbyte = nbyte};
+  l->published = -2;
+  l->ended_seen = l->root = -1;
+}
+
+static void publish(tr__ladder *l, tr_comm *comm, int awaits) {
+  tr__rank_page *page = tr__page(comm);
+  if (l->published == -2) {
+    atomic_store_explicit(&page->seq, l->seq, memory_order_relaxed);
+    atomic_store_explicit(&page->nbyte, l->nbyte, memory_order_relaxed);
+    tr__name_store(page->group, l->group);
+    atomic_store_explicit(&page->kind, (uint32_t)l->kind, memory_order_relaxed);
+    tr__hook(comm, l->kind, TR__AT_WAIT);
+  }
+  if (l->published != awaits) atomic_store_explicit(&page->awaits, awaits, memory_order_relaxed);
+  l->published = awaits;
+}
+
+static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
+  char sentence[TR__SENTENCE], wait[160];
+  int used = snprintf(sentence, sizeof sentence,
+                      "ranks wait for each other for %.1f s:", comm->job->options.deadline);
+  int rank = first;
+  for (int hop = 0; hop < 4 && rank >= 0 && used < (int)sizeof sentence; hop++) {
+    int next = atomic_load(&comm->job->page[rank].awaits);
+    tr__describe_wait(comm->job, rank, wait, sizeof wait);
+    used += snprintf(sentence + used, sizeof sentence - (size_t)used, "%s rank %d for rank %d in %s",
+                     hop ? "," : "", rank, next, wait);
+    rank = next == first ? -1 : next;
+  }
+  (void)l;
+  return tr__fail(comm, first, TR_ERR_TIMEOUT, "%s", sentence);
+}
+
+static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64_t now) {
+  char doing[120], wait[160];
+  if (root < 0) {
+    tr__describe_wait(comm->job, comm->rank, wait, sizeof wait);
+    return tr__fail(comm, comm->rank, TR_ERR_TIMEOUT, "rank %d made no progress for %.1f s in %s", comm->rank,
+                    (double)(now - l->root_since) * 1e-9, wait);
+  }
+  tr__describe_activity(comm->job, root, doing, sizeof doing);
+  tr__describe_wait(comm->job, waiter, wait, sizeof wait);
+  return tr__fail(comm, root, TR_ERR_TIMEOUT,
+                  "rank %d (pid %d) made no progress for %.1f s: it was in %s; rank %d waits for it in %s",
+                  root, atomic_load(&comm->job->page[root].pid), (double)(now - l->root_since) * 1e-9, doing,
+                  waiter, wait);
+}
+
+// The awaited rank has ended and, seen after that, still has not done its part.
+static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits) {
+  const tr__rank_page *page = &comm->job->page[awaits];
+  if (awaits == comm->rank || atomic_load_explicit(&page->life, memory_order_acquire) != TR__ENDED)
+    return TR_OK;
+  if (l->ended_seen != awaits) {
+    l->ended_seen = awaits; // all it has published is visible from now on: one more round of progress decides
+    return TR_OK;
+  }
+  char doing[120], wait[160];
+  tr__describe_activity(comm->job, awaits, doing, sizeof doing);
+  tr__describe_wait(comm->job, comm->rank, wait, sizeof wait);
+  return tr__fail(comm, awaits, TR_ERR_PEER,
+                  "rank %d (pid %d) has ended after %s; rank %d waits for it in %s", awaits,
+                  atomic_load(&page->pid), doing, comm->rank, wait);
+}
+
+static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
+  TR_TRY(tr_comm_check(comm));
+  int root = -1, circle = 0, waiter = comm->rank;
+  uint64_t beat = 0;
+  if (awaits >= 0) {
+    TR_TRY(check_ended(l, comm, awaits));
+    root = tr__awaited_root(comm->job, awaits, &waiter, &circle);
+    beat = atomic_load_explicit(&comm->job->page[root].beat, memory_order_relaxed);
+  }
+  if (!l->root_since || root != l->root || beat != l->root_beat) {
+    l->root = root;
+    l->root_beat = beat;
+    l->root_since = now;
+  }
+  if ((double)(now - l->root_since) <= comm->job->options.deadline * 1e9) return TR_OK;
+  return circle ? blame_circle(l, comm, awaits) : blame(l, comm, root, waiter, now);
+}
+
+tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
+  if (comm->work != l->work) {
+    l->work = comm->work;
+    l->round = 0;
+    l->began = l->sleep = 0;
+  }
+  if (++l->round <= comm->spins) {
+    pause_core();
+    return TR_OK;
+  }
+  publish(l, comm, awaits);
+  int64_t now = tr_clock_ns();
+  if (!l->wait_began) l->wait_began = now;
+  if (!l->began) l->began = now;
+  if (now - l->checked >= LOOK_NS) {
+    l->checked = now;
+    TR_TRY(look(l, comm, awaits, now));
+  }
+  if (now - l->began < YIELD_NS) {
+    sched_yield();
+    return TR_OK;
+  }
+  l->sleep = l->sleep ? l->sleep * 2 : SLEEP_NS;
+  if (l->sleep > SLEEP_MOST_NS) l->sleep = SLEEP_MOST_NS;
+  tr_clock_sleep_ns(l->sleep);
+  return TR_OK;
+}
+
+void tr__ladder_end(tr__ladder *l, tr_comm *comm) {
+  if (l->wait_began) comm->counters.wait_ns += tr_clock_ns() - l->wait_began;
+  if (l->published == -2) return;
+  tr__rank_page *page = tr__page(comm);
+  atomic_store_explicit(&page->awaits, -1, memory_order_relaxed);
+  atomic_store_explicit(&page->kind, TR__NONE, memory_order_relaxed);
+}

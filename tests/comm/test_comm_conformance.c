@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 120
+// The conformance suite over ranks that are threads: group sizes 1 to 8, all types, small and large messages,
+// arena and private buffers, sub-groups, requests in any order, delays, wrapping sequences; and calls that do
+// not agree.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/conformance.h"
+
+static tr_status run(int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
+  tr_launch_options o;
+  tr_launch_options_init(&o);
+  o.mode = TR_LAUNCH_THREADS;
+  o.nrank = nrank;
+  o.deadline = 20;
+  o.arena_nbyte = (size_t)12 << 20;
+  return tr_launch(&o, rank_main, user, report);
+}
+
+static void conforms(int nrank, cf_options options) {
+  tr_launch_report report;
+  tr_status status = run(nrank, cf_main, &options, &report);
+  if (status < 0) print_error("%d ranks: %s\n", nrank, report.text);
+  assert_int_equal(status, TR_OK);
+  assert_string_equal(report.text, "");
+}
+
+static void every_group_size_conforms(void **state) {
+  (void)state;
+  static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    conforms(sizes[i], (cf_options){.large = sizes[i] == 2 ? 70003 : 12007});
+}
+
+static void sequences_may_wrap(void **state) {
+  (void)state;
+  conforms(3, (cf_options){.large = 10007, .first = 0xffffff00u});
+}
+
+static void delays_change_nothing(void **state) {
+  (void)state;
+  conforms(4, (cf_options){.large = 10007, .delays = 1});
+}
+
+static tr_status large_pieces(tr_comm *comm, void *user) {
+  (void)user;
+  size_t n = 700001; // more than one piece and many chunks
+  for (int place = 0; place < 2; place++) {
+    size_t mark = tr_arena_mark(tr_comm_arena(comm));
+    cf_buffer b = cf_take(comm, n * 4, place);
+    TR_TRY(cf_allreduce(tr_comm_world(comm), b.data, n, TR_F32, TR_SUM, 9));
+    TR_TRY(cf_broadcast(tr_comm_world(comm), b.data, n, TR_F32, 1, 10));
+    TR_TRY(tr_group_barrier(tr_comm_world(comm)));
+    cf_drop(b);
+    tr_arena_reset(tr_comm_arena(comm), mark);
+  }
+  return TR_OK;
+}
+
+static void messages_of_many_pieces_are_whole(void **state) {
+  (void)state;
+  assert_int_equal(run(2, large_pieces, NULL, NULL), TR_OK);
+  assert_int_equal(run(3, large_pieces, NULL, NULL), TR_OK);
+}
+
+static tr_status count_paths(tr_comm *comm, void *user) {
+  (void)user;
+  static float outside[2][4096];
+  float *inside = tr_arena_alloc(tr_comm_arena(comm), sizeof outside[0]);
+  memset(inside, 0, sizeof outside[0]);
+  tr_comm_counters before = tr_comm_count(comm);
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), inside, 4096, TR_F32, TR_SUM, NULL));
+  tr_comm_counters direct = tr_comm_count(comm);
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), outside[tr_comm_rank(comm)], 4096, TR_F32, TR_SUM, NULL));
+  tr_comm_counters staged = tr_comm_count(comm);
+  if (direct.bytes_direct - before.bytes_direct != 16384 || direct.bytes_staged != before.bytes_staged)
+    return tr_error(TR_ERR_VERIFY, "an arena buffer was staged");
+  if (staged.bytes_staged - direct.bytes_staged != 16384 || staged.operations != before.operations + 2)
+    return tr_error(TR_ERR_VERIFY, "a private buffer was not staged");
+  return TR_OK;
+}
+
+static void only_private_buffers_are_staged(void **state) {
+  (void)state;
+  assert_int_equal(run(2, count_paths, NULL, NULL), TR_OK);
+}
+
+static tr_status call_differently(tr_comm *comm, void *user) {
+  int how = *(int *)user, odd = tr_comm_rank(comm) == 2;
+  tr_group *world = tr_comm_world(comm);
+  float *x = tr_arena_alloc(tr_comm_arena(comm), 40000);
+  memset(x, 0, 40000);
+  switch (how) {
+  case 0: return tr_group_allreduce(world, x, odd ? 200 : 100, TR_F32, TR_SUM, NULL);
+  case 1: return tr_group_allreduce(world, x, 10000, odd ? TR_BF16 : TR_F32, TR_SUM, NULL);
+  case 2: return tr_group_allreduce(world, x, 100, TR_F32, odd ? TR_MAX : TR_SUM, NULL);
+  case 3: return tr_group_broadcast(world, x, 100, TR_F32, odd, NULL);
+  default: return odd ? tr_group_barrier(world) : tr_group_allreduce(world, x, 100, TR_F32, TR_SUM, NULL);
+  }
+}
+
+static void calls_that_differ_stop_the_job_and_name_the_rank(void **state) {
+  (void)state;
+  for (int how = 0; how < 5; how++) {
+    tr_launch_report report;
+    assert_int_equal(run(4, call_differently, &how, &report), TR_ERR_USAGE);
+    assert_int_equal(report.culprit, 2);
+    assert_non_null(strstr(report.text, "operation #1 of group 'world' differs: rank 2 called"));
+  }
+}
+
+static tr_status send_too_much(tr_comm *comm, void *user) {
+  (void)user;
+  char data[64] = {0};
+  if (tr_comm_rank(comm) == 0) return tr_group_send(tr_comm_world(comm), 1, data, 64, NULL);
+  return tr_group_recv(tr_comm_world(comm), 0, data, 32, NULL);
+}
+
+static void transfers_of_unequal_size_stop_the_job(void **state) {
+  (void)state;
+  tr_launch_report report;
+  assert_int_equal(run(2, send_too_much, NULL, &report), TR_ERR_USAGE);
+  assert_non_null(strstr(report.text, "64 bytes are sent, 32 are received"));
+}
+
+static tr_status misuse(tr_comm *comm, void *user) {
+  (void)user;
+  tr_group *world = tr_comm_world(comm), *g;
+  int twice[] = {0, 0}, outside[] = {0, 9}, absent[] = {1 - tr_comm_rank(comm)};
+  float x[4];
+  int wrong = 0;
+  wrong += tr_group_create(comm, twice, 2, "a", &g) != TR_ERR_USAGE;
+  wrong += tr_group_create(comm, outside, 2, "b", &g) != TR_ERR_USAGE;
+  wrong += tr_group_create(comm, absent, 1, "c", &g) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, x, 4, TR_I32, TR_AVERAGE, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, NULL, 4, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, x, SIZE_MAX / 2, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_broadcast(world, x, 4, TR_F32, 2, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_send(world, -1, x, 4, NULL) != TR_ERR_USAGE;
+  return wrong ? tr_error(TR_ERR_VERIFY, "%d wrong calls were not refused", wrong) : TR_OK;
+}
+
+static void wrong_arguments_are_refused_without_harm(void **state) {
+  (void)state;
+  assert_int_equal(run(2, misuse, NULL, NULL), TR_OK);
+}
+
+static tr_status many_groups(tr_comm *comm, void *user) {
+  (void)user;
+  tr_group *g[TR__SLOTS];
+  int ranks[] = {0, 1}, n = 0;
+  tr_status status = TR_OK;
+  if (tr_comm_rank(comm) == 0)
+    while (n < TR__SLOTS && (status = tr_group_create(comm, ranks, 2, "many", &g[n])) == TR_OK) n++;
+  else
+    while (n < TR__SLOTS - 1 && (status = tr_group_create(comm, ranks, 2, "many", &g[n])) == TR_OK) n++;
+  if (n != TR__SLOTS - 1) return tr_error(TR_ERR_VERIFY, "%d groups could be made", n);
+  if (tr_comm_rank(comm) == 0 && status != TR_ERR_USAGE)
+    return tr_error(TR_ERR_VERIFY, "one group too many was not refused");
+  for (int i = n - 1; i >= 0; i--) {
+    int32_t one = 1;
+    TR_TRY(tr_group_allreduce(g[i], &one, 1, TR_I32, TR_SUM, NULL));
+    if (one != 2) return tr_error(TR_ERR_VERIFY, "sum %d in group %d", one, i);
+    tr_group_destroy(g[i]);
+  }
+  return TR_OK;
+}
+
+static void sixty_four_groups_can_be_alive(void **state) {
+  (void)state;
+  assert_int_equal(run(2, many_groups, NULL, NULL), TR_OK);
+}
+
+static void slices_cover_everything_once(void **state) {
+  (void)state;
+  for (size_t n = 0; n < 200; n += 7)
+    for (int size = 1; size <= 9; size++)
+      for (size_t grain = 1; grain <= 32; grain *= 4) {
+        size_t at = 0;
+        for (int i = 0; i < size; i++) {
+          size_t start, count;
+          tr_slice(n, size, i, grain, &start, &count);
+          assert_int_equal(start, at);
+          assert_true(count == 0 || start % grain == 0);
+          at += count;
+        }
+        assert_int_equal(at, n);
+      }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(slices_cover_everything_once),
+      cmocka_unit_test(every_group_size_conforms),
+      cmocka_unit_test(sequences_may_wrap),
+      cmocka_unit_test(delays_change_nothing),
+      cmocka_unit_test(messages_of_many_pieces_are_whole),
+      cmocka_unit_test(only_private_buffers_are_staged),
+      cmocka_unit_test(calls_that_differ_stop_the_job_and_name_the_rank),
+      cmocka_unit_test(transfers_of_unequal_size_stop_the_job),
+      cmocka_unit_test(wrong_arguments_are_refused_without_harm),
+      cmocka_unit_test(sixty_four_groups_can_be_alive),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 120
+// No rank ever hangs: whatever way a rank fails in, the job ends in bounded time with one sentence that names
+// the rank, its process, what it was doing and who waited for it; and nothing is left behind.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/comm_internal.h"
+#include "comm/processes.h"
+#include "trireme/base/clock.h"
+#include <signal.h>
+
+typedef struct plan {
+  tr_status (*culprit)(tr_comm *comm); // what rank 1 does in step 3
+  int32_t pid[8];                      // filled by the ranks
+  int32_t saw_status[8];               // what the other ranks' calls returned
+  char saw_text[8][400];
+} plan;
+_Static_assert(sizeof(plan) <= 4096, "a plan lies in one shared page");
+
+static void note(tr_comm *comm, plan *p, tr_status status) {
+  p->saw_status[tr_comm_rank(comm)] = status;
+  snprintf(p->saw_text[tr_comm_rank(comm)], sizeof p->saw_text[0], "%s", tr_status_text());
+}
+
+// Five steps of all-reduces; in step 3 rank 1 fails in its way, the others go on until their calls fail.
+static tr_status train(tr_comm *comm, void *user) {
+  plan *p = user;
+  float *x = tr_arena_alloc(tr_comm_arena(comm), 100000 * sizeof *x);
+  memset(x, 0, 100000 * sizeof *x);
+  p->pid[tr_comm_rank(comm)] = getpid();
+  for (int step = 0; step < 5; step++) {
+    tr_comm_activity(comm, "F", step, 7);
+    if (step == 3 && tr_comm_rank(comm) == 1) TR_TRY(p->culprit(comm));
+    tr_comm_activity(comm, "REDUCE", step, -1);
+    tr_status status = tr_group_allreduce(tr_comm_world(comm), x, 100000, TR_F32, TR_SUM, NULL);
+    if (status < 0) {
+      note(comm, p, status);
+      return status;
+    }
+  }
+  return TR_OK;
+}
+
+typedef struct outcome {
+  tr_status status;
+  tr_launch_report report;
+  double seconds;
+  plan *plan;
+} outcome;
+
+static tr_launch_options quick_options(int nrank, double deadline) {
+  tr_launch_options o;
+  tr_launch_options_init(&o);
+  o.nrank = nrank;
+  o.arena_nbyte = 1 << 20;
+  o.deadline = deadline;
+  o.grace = 1;
+  return o;
+}
+
+// Run the plan and check what holds after every failure.
+static outcome fail_in(tr_status (*culprit)(tr_comm *comm), int nrank, double deadline) {
+  tr_launch_options o = quick_options(nrank, deadline);
+  outcome out = {.plan = shared_page()};
+  out.plan->culprit = culprit;
+  int files = open_files();
+  double began = tr_clock_seconds();
+  out.status = tr_launch(&o, train, out.plan, &out.report);
+  out.seconds = tr_clock_seconds() - began;
+  assert_int_equal(open_files(), files);
+  assert_int_equal(memory_files_mapped(), 0);
+  assert_true(no_children());
+  assert_string_equal(out.report.text, tr_status_text());
+  return out;
+}
+
+static void says(const char *text, const char *part) {
+  if (!strstr(text, part)) print_error("expected '%s' in '%s'\n", part, text);
+  assert_non_null(strstr(text, part));
+}
+
+static void names_rank_1(const outcome *out) {
+  char who[48];
+  snprintf(who, sizeof who, "rank 1 (pid %d)", out->plan->pid[1]);
+  says(out->report.text, who);
+  assert_int_equal(out->report.culprit, 1);
+}
+
+// All other ranks' calls failed with the job's status and sentence.
+static void others_know(const outcome *out, int nrank) {
+  for (int r = 0; r < nrank; r++) {
+    if (r == 1) continue;
+    assert_int_equal(out->plan->saw_status[r], out->status);
+    assert_string_equal(out->plan->saw_text[r], out->report.text);
+  }
+}
+
+static tr_status killed_in_compute(tr_comm *comm) {
+  (void)comm;
+  raise(SIGKILL);
+  return TR_OK;
+}
+
+static void kill_in_compute_is_reported(void **state) {
+  (void)state;
+  outcome out = fail_in(killed_in_compute, 3, 30);
+  assert_int_equal(out.status, TR_ERR_PEER);
+  names_rank_1(&out);
+  says(out.report.text, "was killed by signal 9 (Killed) while in F of step 3 (detail 7)");
+  assert_int_equal(out.report.signal, SIGKILL);
+  others_know(&out, 3);
+  assert_true(out.seconds < 15);
+  free_shared_page(out.plan);
+}
+
+static void die_at(void *user, const char *point) {
+  if (strcmp(point, user) == 0) raise(SIGKILL);
+}
+static tr_status killed_before_reducing(tr_comm *comm) {
+  static char point[] = "allreduce.reduce";
+  tr_comm_set_hook(comm, die_at, point);
+  return TR_OK;
+}
+static tr_status killed_after_posting(tr_comm *comm) {
+  static char point[] = "allreduce.ready";
+  tr_comm_set_hook(comm, die_at, point);
+  return TR_OK;
+}
+
+static void kill_inside_allreduce_is_reported(void **state) {
+  (void)state;
+  tr_status (*const ways[])(tr_comm *) = {killed_before_reducing, killed_after_posting};
+  for (int i = 0; i < 2; i++) {
+    outcome out = fail_in(ways[i], 4, 30);
+    assert_int_equal(out.status, TR_ERR_PEER);
+    names_rank_1(&out);
+    says(out.report.text, "was killed by signal 9 (Killed) while in REDUCE of step 3");
+    others_know(&out, 4);
+    assert_true(out.seconds < 15);
+    free_shared_page(out.plan);
+  }
+}
+
+static tr_status stopped(tr_comm *comm) {
+  (void)comm;
+  raise(SIGSTOP);
+  return TR_OK;
+}
+
+static void stopped_rank_is_blamed_after_the_deadline(void **state) {
+  (void)state;
+  outcome out = fail_in(stopped, 3, 1);
+  assert_int_equal(out.status, TR_ERR_TIMEOUT);
+  names_rank_1(&out);
+  says(out.report.text, "made no progress for 1.0 s: it was in F of step 3 (detail 7); rank ");
+  says(out.report.text, "waits for it in all-reduce #4 of group 'world' (391 KiB)");
+  others_know(&out, 3);
+  assert_true(out.seconds >= 1 && out.seconds < 15);
+  free_shared_page(out.plan);
+}
+
+static tr_status returns_an_error(tr_comm *comm) {
+  (void)comm;
+  return tr_error(TR_ERR_DATA, "shard 7 of the data is empty");
+}
+
+static void error_of_a_rank_reaches_everybody(void **state) {
+  (void)state;
+  outcome out = fail_in(returns_an_error, 3, 30);
+  assert_int_equal(out.status, TR_ERR_DATA);
+  assert_string_equal(out.report.text, "rank 1: shard 7 of the data is empty");
+  assert_int_equal(out.report.culprit, 1);
+  assert_int_equal(out.report.signal, 0);
+  assert_int_equal(out.report.exit_status, 4);
+  others_know(&out, 3);
+  free_shared_page(out.plan);
+}
+
+static tr_status exits(tr_comm *comm) {
+  (void)comm;
+  _exit(3);
+}
+
+static void early_exit_is_reported(void **state) {
+  (void)state;
+  outcome out = fail_in(exits, 3, 30);
+  assert_int_equal(out.status, TR_ERR_PEER);
+  names_rank_1(&out);
+  says(out.report.text, "ended with exit status 3 while in F of step 3");
+  assert_int_equal(out.report.exit_status, 3);
+  others_know(&out, 3);
+  free_shared_page(out.plan);
+}
+
+static tr_status aborts(tr_comm *comm) {
+  tr_clock_sleep_ns(100000000); // the others wait by now
+  tr_comm_abort(comm, TR_ERR_NAN, "the loss of step %d is not a number", 3);
+  return tr_comm_check(comm);
+}
+
+static void abort_reaches_ranks_that_wait(void **state) {
+  (void)state;
+  outcome out = fail_in(aborts, 4, 30);
+  assert_int_equal(out.status, TR_ERR_NAN);
+  assert_string_equal(out.report.text, "the loss of step 3 is not a number");
+  others_know(&out, 4);
+  assert_true(out.seconds < 15);
+  free_shared_page(out.plan);
+}
+
+// ---- other ways ---------------------------------------------------------------------------------
+
+static tr_status leave_early(tr_comm *comm, void *user) {
+  (void)user;
+  tr_comm_activity(comm, "EVAL", 2, -1);
+  return tr_comm_rank(comm) == 1 ? TR_OK : tr_group_barrier(tr_comm_world(comm));
+}
+
+static void rank_that_returns_too_early_is_named_at_once(void **state) {
+  (void)state;
+  for (int mode = 0; mode < 2; mode++) {
+    tr_launch_options o = quick_options(2, 60);
+    o.mode = (tr_launch_mode)mode;
+    tr_launch_report report;
+    double began = tr_clock_seconds();
+    assert_int_equal(tr_launch(&o, leave_early, NULL, &report), TR_ERR_PEER);
+    says(report.text, "has ended after EVAL of step 2; rank 0 waits for it in barrier #1 of group 'world'");
+    assert_int_equal(report.culprit, 1);
+    assert_true(tr_clock_seconds() - began < 15);
+  }
+}
+
+// Rank 0 waits for 1, 1 for 2; 2 sleeps: 2 is to blame, whoever's deadline passes first.
+static tr_status chain(tr_comm *comm, void *user) {
+  (void)user;
+  int32_t x = 0;
+  tr_group *world = tr_comm_world(comm);
+  tr_comm_activity(comm, "B", 5, 1);
+  if (tr_comm_rank(comm) == 0) return tr_group_recv(world, 1, &x, 4, NULL);
+  if (tr_comm_rank(comm) == 1) {
+    TR_TRY(tr_group_recv(world, 2, &x, 4, NULL));
+    return tr_group_send(world, 0, &x, 4, NULL);
+  }
+  for (int i = 0; i < 400 && tr_comm_check(comm) == TR_OK; i++) tr_clock_sleep_ns(10000000);
+  return tr_comm_check(comm);
+}
+
+static void blame_follows_the_chain_of_waits(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(3, 0.7);
+  tr_launch_report report;
+  assert_int_equal(tr_launch(&o, chain, NULL, &report), TR_ERR_TIMEOUT);
+  assert_int_equal(report.culprit, 2);
+  says(report.text, "rank 2 (pid ");
+  says(report.text,
+       "it was in B of step 5 (detail 1); rank 1 waits for it in receive #1 of group 'world' (4 B)");
+}
+
+// A rank that beats is never blamed, however long the others wait.
+static tr_status slow_but_alive(tr_comm *comm, void *user) {
+  (void)user;
+  if (tr_comm_rank(comm) == 2)
+    for (int i = 0; i < 20; i++) {
+      tr_clock_sleep_ns(100000000);
+      tr_comm_beat(comm);
+    }
+  return tr_group_barrier(tr_comm_world(comm));
+}
+
+static void progress_extends_the_deadline(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(3, 1);
+  assert_int_equal(tr_launch(&o, slow_but_alive, NULL, NULL), TR_OK);
+}
+
+static tr_status wait_in_a_circle(tr_comm *comm, void *user) {
+  (void)user;
+  char x[100];
+  return tr_group_recv(tr_comm_world(comm), 1 - tr_comm_rank(comm), x, sizeof x, NULL);
+}
+
+static void circle_of_waits_names_all(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(2, 0.5);
+  tr_launch_report report;
+  assert_int_equal(tr_launch(&o, wait_in_a_circle, NULL, &report), TR_ERR_TIMEOUT);
+  says(report.text, "ranks wait for each other");
+  says(report.text, "rank 0 for rank 1 in receive #1 of group 'world'");
+  says(report.text, "rank 1 for rank 0 in receive #1 of group 'world'");
+}
+
+// Nobody waits for anybody, nobody moves.
+static tr_status sleep_forever(tr_comm *comm, void *user) {
+  (void)user;
+  tr_comm_activity(comm, "LOAD", -1, -1);
+  for (int i = 0; i < 1000; i++) tr_clock_sleep_ns(1000000000);
+  return TR_OK;
+}
+
+static void ranks_that_all_stand_still_are_ended(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(2, 0.4);
+  o.grace = 0.4;
+  tr_launch_report report;
+  assert_int_equal(tr_launch(&o, sleep_forever, NULL, &report), TR_ERR_TIMEOUT);
+  says(report.text, "no rank made progress for 0.");
+  says(report.text, "was in LOAD");
+  assert_true(no_children());
+}
+
+// ---- signals to the launcher --------------------------------------------------------------------
+
+typedef struct signals {
+  int number, times;
+} signals;
+
+static tr_status until_stop(tr_comm *comm, void *user) {
+  const signals *s = user;
+  int stubborn = s->times > 1;
+  for (int step = 0; step < 1000; step++) {
+    tr_comm_activity(comm, "F", step, -1);
+    TR_TRY(tr_group_barrier(tr_comm_world(comm)));
+    if (step == 3 && tr_comm_rank(comm) == 0)
+      for (int i = 0; i < s->times; i++) {
+        kill(getppid(), s->number);
+        tr_clock_sleep_ns(200000000); // two of the same, close together, would be one
+      }
+    int32_t stop = tr_comm_stop_requested(comm) && !stubborn;
+    TR_TRY(tr_group_allreduce(tr_comm_world(comm), &stop, 1, TR_I32, TR_MAX,
+                              NULL)); // all stop after the same step
+    if (stop) return TR_OK;
+    tr_clock_sleep_ns(5000000);
+  }
+  return tr_error(TR_ERR_VERIFY, "never asked to stop");
+}
+
+static tr_status with_signals(int number, int times, tr_launch_report *report) {
+  tr_launch_options o = quick_options(2, 10);
+  signals s = {number, times};
+  tr_status status = tr_launch(&o, until_stop, &s, report);
+  assert_true(no_children());
+  return status;
+}
+
+static void first_signal_asks_ranks_to_stop(void **state) {
+  (void)state;
+  tr_launch_report report;
+  assert_int_equal(with_signals(SIGINT, 1, &report), TR_OK);
+  assert_int_equal(with_signals(SIGTERM, 1, &report), TR_OK);
+  assert_string_equal(report.text, "");
+}
+
+static void second_signal_ends_at_once(void **state) {
+  (void)state;
+  tr_launch_report report;
+  assert_int_equal(with_signals(SIGINT, 2, &report), TR_ERR_PEER);
+  says(report.text, "interrupted twice");
+}
+
+// ---- and when the launcher itself is killed -----------------------------------------------------
+
+static tr_status tell_and_sleep(tr_comm *comm, void *user) {
+  ((_Atomic int32_t *)user)[tr_comm_rank(comm)] = (int32_t)getpid();
+  return sleep_forever(comm, NULL);
+}
+
+static void ranks_end_with_a_killed_launcher(void **state) {
+  (void)state;
+  _Atomic int32_t *pids = shared_page();
+  pid_t launcher = fork();
+  if (launcher == 0) {
+    tr_launch_options o = quick_options(2, 60);
+    tr_launch(&o, tell_and_sleep, (void *)pids, NULL);
+    _exit(0);
+  }
+  for (int i = 0; i < 1000 && !(pids[0] && pids[1]); i++) tr_clock_sleep_ns(10000000);
+  assert_true(pids[0] && pids[1]);
+  kill(launcher, SIGKILL);
+  waitpid(launcher, NULL, 0);
+  int gone = 0;
+  for (int i = 0; i < 1000 && gone < 2; i++) {
+    gone = 0;
+    for (int r = 0; r < 2; r++) {
+      char path[64];
+      snprintf(path, sizeof path, "/proc/%d/status", pids[r]);
+      gone += access(path, F_OK) != 0 || count_lines_with(path, "State:\tZ");
+    }
+    tr_clock_sleep_ns(10000000);
+  }
+  assert_int_equal(gone, 2);
+  free_shared_page((void *)pids);
+}
+
+int main(void) {
+  skip_unless_forking_works();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(kill_in_compute_is_reported),
+      cmocka_unit_test(kill_inside_allreduce_is_reported),
+      cmocka_unit_test(stopped_rank_is_blamed_after_the_deadline),
+      cmocka_unit_test(error_of_a_rank_reaches_everybody),
+      cmocka_unit_test(early_exit_is_reported),
+      cmocka_unit_test(abort_reaches_ranks_that_wait),
+      cmocka_unit_test(rank_that_returns_too_early_is_named_at_once),
+      cmocka_unit_test(blame_follows_the_chain_of_waits),
+      cmocka_unit_test(progress_extends_the_deadline),
+      cmocka_unit_test(circle_of_waits_names_all),
+      cmocka_unit_test(ranks_that_all_stand_still_are_ended),
+      cmocka_unit_test(first_signal_asks_ranks_to_stop),
+      cmocka_unit_test(second_signal_ends_at_once),
+      cmocka_unit_test(ranks_end_with_a_killed_launcher),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
