@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+// Saving a checkpoint: build it beside its place, move it there in one step, then tidy up.
+//
+// Order of one save, each line on disk before the next begins:
+//   1 sweep    leftovers of dead processes
+//   2 build    .tmp-step-S-P: every file, fsync; manifest.json last; fsync of the folder
+//   3 publish  rename to step-S, fsync of the parent
+//   4 point    `latest` replaced atomically
+//   5 remove   the former step-S if there was one, then folders beyond `keep`
+// Killed before 3, nothing happened but a leftover; between 3 and 4, `latest` names the previous checkpoint,
+// which still exists because removal is last; after 4, only tidying is missing. Removal itself starts with a
+// rename to a temporary name, so that no reader meets a half-deleted step folder. Not for two writers at
+// once: a run has one.
+#include "ckpt/ckpt_internal.h"
+#include "trireme/base/file.h"
+#include "trireme/base/json.h"
+#include "trireme/base/log.h"
+#include "trireme/base/text.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct save_names {
+  char step[TR__CKPT_NAME_MAX]; // "step-00000100"
+  char temporary[TR__CKPT_PATH_MAX], final[TR__CKPT_PATH_MAX], aside[TR__CKPT_PATH_MAX];
+  char latest[TR__CKPT_PATH_MAX];
+} save_names;
+
+static tr_status io_error(const char *path, const char *verb) {
+  return tr_error(TR_ERR_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
+}
+
+static tr_status check_request(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile) {
+  char quoted[TR__CKPT_QUOTE_MAX];
+  if (!options->folder || !options->folder[0])
+    return tr_error(TR_ERR_USAGE, "a checkpoint needs a folder to be saved in");
+  if (options->step < 0 || options->keep < 0 || options->keep_every < 0) {
+    return tr_error(TR_ERR_USAGE, "step %" PRId64 ", keep %d, keep_every %" PRId64 ": none may be negative",
+                    options->step, options->keep, options->keep_every);
+  }
+  if (nfile == 0 || nfile > TR__CKPT_FILE_MAX)
+    return tr_error(TR_ERR_USAGE, "a checkpoint has 1 to %d files, not %zu", TR__CKPT_FILE_MAX, nfile);
+  for (size_t i = 0; i < nfile; i++) {
+    const char *name = file[i].name ? file[i].name : "";
+    tr__ckpt_quote(name, quoted);
+    if (!tr__ckpt_plain_name(name) || strcmp(name, TR__CKPT_MANIFEST) == 0) {
+      return tr_error(TR_ERR_USAGE,
+                      "'%s' cannot name a file of a checkpoint; use a plain base name that is not %s", quoted,
+                      TR__CKPT_MANIFEST);
+    }
+    if (!file[i].item == !file[i].text)
+      return tr_error(TR_ERR_USAGE, "file '%s' of a checkpoint must have either tensors or text", quoted);
+    for (size_t j = 0; j < i; j++) {
+      if (strcmp(name, file[j].name) == 0)
+        return tr_error(TR_ERR_USAGE, "file '%s' of a checkpoint is given twice", quoted);
+    }
+  }
+  return TR_OK;
+}
+
+static tr_status make_names(const char *folder, int64_t step, save_names *out) {
+  char name[TR__CKPT_NAME_MAX];
+  int process = (int)getpid();
+  snprintf(out->step, sizeof out->step, TR__CKPT_STEP "%08" PRId64, step);
+  TR_TRY(tr__ckpt_join(out->final, folder, out->step));
+  snprintf(name, sizeof name, TR__CKPT_TMP "%08" PRId64 "-%d", step, process);
+  TR_TRY(tr__ckpt_join(out->temporary, folder, name));
+  snprintf(name, sizeof name, TR__CKPT_STEP "%08" PRId64 TR__CKPT_OLD "%d", step, process);
+  TR_TRY(tr__ckpt_join(out->aside, folder, name));
+  return tr__ckpt_join(out->latest, folder, TR__CKPT_LATEST);
+}
+
+// Whether `text` is the number of a process that cannot be using the name it is part of: a dead one, or this
+// one, which is only now about to save.
+static int is_stale(const char *text) {
+  int64_t process;
+  const char *end = tr__ckpt_digits(text, &process);
+  if (!end || *end || process <= 0 || process > INT32_MAX) return 0;
+  return process == getpid() || (kill((pid_t)process, 0) != 0 && errno == ESRCH);
+}
+
+// A leftover "step-S.old-P": its process died while replacing step-S. Either step-S is there, or this goes
+// back.
+static tr_status sweep_old(const char *folder, const char *name, size_t nstep) {
+  char old[TR__CKPT_PATH_MAX], step[TR__CKPT_PATH_MAX];
+  TR_TRY(tr__ckpt_join(old, folder, name));
+  memcpy(step, old, sizeof step);
+  step[strlen(folder) + 1 + nstep] = '\0';
+  if (tr_file_exists(step)) return tr_file_remove_tree(old);
+  return rename(old, step) == 0 ? TR_OK : io_error(old, "rename back");
+}
+
+static tr_status sweep_entry(const char *folder, const char *name) {
+  static const char latest_tmp[] = "." TR__CKPT_LATEST ".tmp.";
+  char path[TR__CKPT_PATH_MAX];
+  int64_t step;
+  size_t prefix = strlen(TR__CKPT_TMP);
+  if (strncmp(name, TR__CKPT_TMP, prefix) == 0) {
+    const char *end = tr__ckpt_digits(name + prefix, &step);
+    if (!end || *end != '-' || !is_stale(end + 1)) return TR_OK;
+  } else if (strncmp(name, latest_tmp, sizeof latest_tmp - 1) == 0) {
+    if (!is_stale(name + sizeof latest_tmp - 1)) return TR_OK;
+  } else {
+    prefix = strlen(TR__CKPT_STEP);
+    const char *end =
+        strncmp(name, TR__CKPT_STEP, prefix) == 0 ? tr__ckpt_digits(name + prefix, &step) : NULL;
+    size_t infix = strlen(TR__CKPT_OLD);
+    if (!end || strncmp(end, TR__CKPT_OLD, infix) != 0 || !is_stale(end + infix)) return TR_OK;
+    return sweep_old(folder, name, (size_t)(end - name));
+  }
+  TR_TRY(tr__ckpt_join(path, folder, name));
+  return tr_file_remove_tree(path);
+}
+
+// A leftover that cannot be removed costs space, not correctness: said, but no failure.
+static tr_status sweep(const char *folder) {
+  DIR *entries = opendir(folder);
+  if (!entries) return io_error(folder, "list the folder");
+  struct dirent *entry;
+  while ((entry = readdir(entries))) {
+    if (sweep_entry(folder, entry->d_name) < 0) tr_log_warn("leftover stays: %s", tr_status_text());
+  }
+  closedir(entries);
+  return TR_OK;
+}
+
+// One row of the manifest, closed later so that rows are separated by commas.
+static void add_row(tr_text *rows, json_t *row) {
+  char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
+  if (!text)
+    rows->failed = 1;
+  else
+    tr_text_append(rows, "%s%s", rows->size ? ",\n" : "", text);
+  free(text);
+  json_decref(row);
+}
+
+static void hash_text(uint64_t hash, char out[17]) {
+  snprintf(out, 17, "%016" PRIx64, hash);
+}
+
+typedef struct manifest {
+  tr_text files, tensors;
+} manifest;
+
+static tr_status write_text(const char *path, const char *text, size_t nbyte) {
+  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd < 0) return io_error(path, "create");
+  tr_status status = tr_file_write_all(fd, text, nbyte, path);
+  if (status == TR_OK && fsync(fd) != 0) status = io_error(path, "force to disk");
+  if (close(fd) != 0 && errno != EINTR && status == TR_OK) status = io_error(path, "close");
+  return status;
+}
+
+static tr_status write_tensors(const char *path, const tr_ckpt_save_options *options,
+                               const tr_ckpt_file *file, manifest *out, uint64_t *hash) {
+  static const tr_metadata format = {"format", "pt"}; // readers of Hugging Face files ask for it
+  char text[17];
+  uint64_t *tensor_hash = calloc(file->nitem ? file->nitem : 1, sizeof *tensor_hash);
+  if (!tensor_hash) return tr_error(TR_ERR_MEMORY, "%s: no memory for %zu hashes", path, file->nitem);
+  tr_status status = tr_safetensors_write(path, file->item, file->nitem, &format, 1, hash, tensor_hash,
+                                          options->progress, options->user);
+  for (size_t i = 0; status == TR_OK && i < file->nitem; i++) {
+    hash_text(tensor_hash[i], text);
+    add_row(&out->tensors,
+            json_pack("{s:s, s:s, s:s}", "file", file->name, "name", file->item[i].name, "xxh3", text));
+  }
+  free(tensor_hash);
+  return status;
+}
+
+static tr_status write_one(const char *folder, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
+                           manifest *out) {
+  char path[TR__CKPT_PATH_MAX], text[17];
+  uint64_t hash = 0;
+  struct stat about;
+  TR_TRY(tr__ckpt_join(path, folder, file->name));
+  if (file->item) {
+    TR_TRY(write_tensors(path, options, file, out, &hash));
+  } else {
+    hash = tr_hash_bytes(file->text, strlen(file->text));
+    TR_TRY(write_text(path, file->text, strlen(file->text)));
+    if (options->progress) options->progress(options->user);
+  }
+  if (stat(path, &about) != 0) return io_error(path, "stat");
+  hash_text(hash, text);
+  add_row(&out->files,
+          json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)about.st_size, "xxh3", text));
+  return TR_OK;
+}
+
+static tr_status write_manifest(const char *folder, int64_t step, const manifest *rows) {
+  char path[TR__CKPT_PATH_MAX];
+  tr_text text = {0};
+  TR_TRY(tr__ckpt_join(path, folder, TR__CKPT_MANIFEST));
+  tr_text_append(
+      &text, "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":%" PRId64 ",\n\"files\":[\n", step);
+  tr_text_append_bytes(&text, rows->files.data, rows->files.size);
+  tr_text_append(&text, "\n],\n\"tensors\":[\n");
+  tr_text_append_bytes(&text, rows->tensors.data, rows->tensors.size);
+  tr_text_append(&text, "\n]}\n");
+  tr_status status = TR_OK;
+  if (text.failed || rows->files.failed || rows->tensors.failed)
+    status = tr_error(TR_ERR_MEMORY, "%s: no memory to describe the checkpoint", path);
+  else if (text.size > TR__CKPT_MANIFEST_MAX)
+    status = tr_error(TR_ERR_USAGE, "%s: %zu bytes are above the limit of %d", path, text.size,
+                      TR__CKPT_MANIFEST_MAX);
+  else
+    status = write_text(path, text.data, text.size);
+  tr_text_free(&text);
+  return status;
+}
+
+static tr_status build(const char *folder, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
+                       size_t nfile) {
+  manifest rows = {0};
+  tr_status status = TR_OK;
+  if (mkdir(folder, 0777) != 0) return io_error(folder, "make the folder");
+  for (size_t i = 0; i < nfile && status == TR_OK; i++) status = write_one(folder, options, &file[i], &rows);
+  if (status == TR_OK) status = write_manifest(folder, options->step, &rows);
+  if (status == TR_OK) status = tr_file_sync_folder(folder);
+  tr_text_free(&rows.tensors);
+  tr_text_free(&rows.files);
+  return status;
+}
+
+tr_status tr__ckpt_publish(const char *temporary, const char *final, const char *aside, int exchange) {
+  struct stat about;
+  if (lstat(final, &about) != 0) {
+    if (rename(temporary, final) == 0) return TR_OK;
+    return tr_error(TR_ERR_IO, "%s: cannot rename %s to it: %s", final, temporary, strerror(errno));
+  }
+  // With an exchange the name step-S is never missing. Without one it is missing between two renames, but
+  // then the old checkpoint is complete under a name that readers accept for step-S, whatever `latest` says.
+  if (exchange && renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0) return TR_OK;
+  if (exchange && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+    return tr_error(TR_ERR_IO, "%s: cannot exchange %s with it: %s", final, temporary, strerror(errno));
+  if (rename(final, aside) != 0) return io_error(final, "rename");
+  if (rename(temporary, final) == 0) return TR_OK;
+  int reason = errno;
+  int back = rename(aside, final);
+  return tr_error(TR_ERR_IO, "%s: cannot rename %s to it: %s%s", final, temporary, strerror(reason),
+                  back == 0 ? "" : "; the former one is now beside it, named .old");
+}
+
+// Delete a step folder that is no longer wanted; until it is renamed it is whole, afterwards nobody reads it.
+static tr_status remove_step(const char *folder, const tr__ckpt_folder *step) {
+  char path[TR__CKPT_PATH_MAX];
+  save_names names;
+  TR_TRY(make_names(folder, step->step, &names));
+  TR_TRY(tr__ckpt_join(path, folder, step->name));
+  if (rename(path, names.temporary) != 0) return io_error(path, "rename for removal");
+  return tr_file_remove_tree(names.temporary);
+}
+
+static tr_status prune(const tr_ckpt_save_options *options, const char *written) {
+  tr__ckpt_folder *list = NULL;
+  size_t count = 0;
+  int kept = 0;
+  if (options->keep == 0) return TR_OK;
+  TR_TRY(tr__ckpt_list(options->folder, &list, &count));
+  tr_status status = TR_OK;
+  for (size_t i = 0; i < count && status == TR_OK; i++) {
+    if (list[i].old || kept++ < options->keep || strcmp(list[i].name, written) == 0) continue;
+    if (options->keep_every > 0 && list[i].step % options->keep_every == 0) continue;
+    status = remove_step(options->folder, &list[i]);
+  }
+  free(list);
+  return status;
+}
+
+// Make the folder; a new one is forced to disk as an entry of its parent, as far as the parent may be opened.
+static tr_status prepare(const char *folder) {
+  char parent[TR__CKPT_PATH_MAX];
+  if (!tr_file_exists(folder)) {
+    TR_TRY(tr_file_make_folders(folder));
+    TR_TRY(tr__ckpt_join(parent, folder, ".."));
+    if (tr_file_sync_folder(parent) < 0) tr_log_debug("%s", tr_status_text());
+  }
+  return sweep(folder);
+}
+
+// Build and publish; on failure nothing of it is left and the failure's sentence is kept.
+static tr_status save_folder(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile,
+                             const save_names *names) {
+  tr_status status = build(names->temporary, options, file, nfile);
+  if (status == TR_OK) status = tr__ckpt_publish(names->temporary, names->final, names->aside, 1);
+  if (status == TR_OK) return tr_file_sync_folder(options->folder);
+  char *reason = strdup(tr_status_text());
+  if (tr_file_remove_tree(names->temporary) < 0) tr_log_warn("leftover stays: %s", tr_status_text());
+  if (reason) (void)tr_error(status, "%s", reason);
+  free(reason);
+  return status;
+}
+
+tr_status tr_ckpt_save(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile) {
+  save_names names;
+  char line[TR__CKPT_NAME_MAX + 1];
+  TR_TRY(check_request(options, file, nfile));
+  TR_TRY(make_names(options->folder, options->step, &names));
+  TR_TRY(prepare(options->folder));
+  TR_TRY(save_folder(options, file, nfile, &names));
+  int length = snprintf(line, sizeof line, "%s\n", names.step);
+  TR_TRY(tr_file_write_atomic(names.latest, line, (size_t)length));
+  // The checkpoint is safe. What cannot be tidied up now is left to the next save.
+  tr_status status = tr_file_remove_tree(names.temporary);
+  if (status == TR_OK) status = tr_file_remove_tree(names.aside);
+  if (status == TR_OK) status = prune(options, names.step);
+  if (status < 0) tr_log_warn("an old checkpoint stays: %s", tr_status_text());
+  return TR_OK;
+}
