@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Element-by-element kernels over flat ranges: GELU, optimizer steps, sums, conversions. Included by
+// simd_body.h only.
+#ifndef TRIREME_KERNEL_SIMD_FLAT_H
+#define TRIREME_KERNEL_SIMD_FLAT_H
+
+#include "kernel/simd_vector.h"
+
+// 0.5 (1 + tanh u) = 1 / (1 + e^-2u): no cancellation for negative x. Here 2 u = x (a + b x^2).
+INLINE vf gelu_gate(vf x, vf square) {
+  vf twice = x * (1.5957691216f + 0.0713548162726f * square);
+  return 1.0f / (1.0f + exp_f32(-twice));
+}
+
+static void gelu_forward(size_t count, tr_dtype type, const void *x, void *y) {
+  const int64_t n = (int64_t)count;
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    vf v = load(type, x, i, n - i);
+    store(type, y, i, v * gelu_gate(v, v * v), n - i);
+  }
+}
+
+static void gelu_backward(size_t count, tr_dtype type, const void *x, const void *dy, void *dx) {
+  const int64_t n = (int64_t)count;
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    vf v = load(type, x, i, n - i);
+    v = select_f32(v > 16.0f, splat(16.0f), select_f32(v < -16.0f, splat(-16.0f), v)); // flat beyond
+    vf square = v * v, gate = gelu_gate(v, square);
+    vf slope = 1.5957691216f + 0.2140644488178f * square; // d(2u)/dx
+    vf derivative = gate + v * slope * (gate * (1.0f - gate));
+    store(type, dx, i, load(type, dy, i, n - i) * derivative, n - i);
+  }
+}
+
+INLINE vf sqrt_f32(vf v) {
+  for (int i = 0; i < TR_VL; i++) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+}
+
+static void adamw(size_t count, const tr_adamw *p, float *w, const float *g, float *m, float *v) {
+  const int64_t n = (int64_t)count;
+  const float inverse1 = 1.0f / p->bias1, inverse2 = 1.0f / p->bias2;
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    const int64_t left = n - i;
+    vf grad = load_f32(g + i, left) * p->grad_scale, weight = load_f32(w + i, left);
+    vf first = p->beta1 * load_f32(m + i, left) + (1.0f - p->beta1) * grad;
+    vf second = p->beta2 * load_f32(v + i, left) + (1.0f - p->beta2) * (grad * grad);
+    vf ratio = (first * inverse1) / (sqrt_f32(second * inverse2) + p->eps);
+    store_f32(w + i, weight - p->lr * (p->decay * weight + ratio), left);
+    store_f32(m + i, first, left);
+    store_f32(v + i, second, left);
+  }
+}
+
+static void sgd(size_t count, const tr_sgd *p, float *w, const float *g, float *momentum) {
+  const int64_t n = (int64_t)count;
+  const int use = p->momentum != 0.0f;
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    const int64_t left = n - i;
+    vf weight = load_f32(w + i, left), step = p->grad_scale * load_f32(g + i, left) + p->decay * weight;
+    if (use) {
+      vf buffer = p->first ? step : p->momentum * load_f32(momentum + i, left) + step;
+      store_f32(momentum + i, buffer, left);
+      step = p->nesterov ? step + p->momentum * buffer : buffer;
+    }
+    store_f32(w + i, weight - p->lr * step, left);
+  }
+}
+
+static double sum_squares(size_t count, const float *x) {
+  const int64_t n = (int64_t)count;
+  vd even = {0}, odd = {0};
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    vf v = load_f32(x + i, n - i);
+    vf_half half[2];
+    memcpy(half, &v, sizeof v);
+    vd a = __builtin_convertvector(half[0], vd), b = __builtin_convertvector(half[1], vd);
+    even += a * a;
+    odd += b * b;
+  }
+  even += odd;
+  double sum = 0;
+  for (int i = 0; i < TR_VL / 2; i++) sum += even[i];
+  return sum;
+}
+
+static void add(size_t count, tr_dtype type, const void *x, void *y) {
+  const int64_t n = (int64_t)count;
+  for (int64_t i = 0; i < n; i += TR_VL)
+    store(type, y, i, load(type, y, i, n - i) + load(type, x, i, n - i), n - i);
+}
+
+static void convert(size_t count, tr_dtype from, const void *x, tr_dtype to, void *y) {
+  const int64_t n = (int64_t)count;
+  for (int64_t i = 0; i < n; i += TR_VL) store(to, y, i, load(from, x, i, n - i), n - i);
+}
+
+// Twelve independent chains of multiply-add that stay in registers: enough to hide a latency of 4 at two per
+// cycle.
+static double peak(int64_t turns, float seed, double *flops) {
+  vf acc[12];
+  const vf x = splat(0.5f + seed), y = splat(0.25f + seed);
+  for (int j = 0; j < 12; j++) acc[j] = splat((float)j);
+  for (int64_t i = 0; i < turns; i++) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; j++) acc[j] = acc[j] * x + y;
+  }
+  double sum = 0;
+  for (int j = 0; j < 12; j++) sum += (double)sum_lanes(acc[j]);
+  *flops = (double)turns * 12 * 2 * TR_VL;
+  return sum;
+}
+
+#endif
