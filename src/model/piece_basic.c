@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+// Pieces without attention or loss: embedding, LayerNorm, linear, GELU, residual. Each is a few calls of kernels; what is
+// worth reading is which values backward needs (the `use` of a port) and where a gradient may share memory.
+#include "model/piece_internal.h"
+#include <string.h>
+
+static const tr_placement sharded = {TR_SHARD, 1}, partial = {TR_PARTIAL, 0};
+
+tr_dropout tr__piece_dropout(const tr_piece_call *call, double p) {
+  if (!call->training || p <= 0) return (tr_dropout){0};
+  // Every site draws from its own stream: the piece's number is part of the purpose.
+  uint32_t purpose = TR_RNG_DROPOUT | (uint32_t)call->piece->index << 8;
+  return (tr_dropout){.p = (float)p,
+                      .key = tr_rng_key_make(call->seed, purpose, (uint64_t)call->step),
+                      .sample = call->input->sample,
+                      .position = call->input->position};
+}
+
+// ---- embedding
+typedef struct {
+  double dropout;
+  int64_t width, vocab, positions;
+} embedding_config;
+
+static tr_status embedding_forward(const tr_piece_call *c) {
+  const embedding_config *config = c->piece->config;
+  tr_dropout dropout = tr__piece_dropout(c, config->dropout);
+  c->compute->kernels->embedding_forward(c->compute, c->input->rows, config->width, c->type, c->input->token,
+                                         c->input->position, c->param[0],
+                                         c->piece->nparam > 1 ? c->param[1] : NULL, &dropout, c->out[0]);
+  return TR_OK;
+}
+
+static tr_status embedding_backward(const tr_piece_call *c) {
+  const embedding_config *config = c->piece->config;
+  tr_dropout dropout = tr__piece_dropout(c, config->dropout);
+  int has_wpe = c->piece->nparam > 1;
+  c->compute->kernels->embedding_backward(c->compute, c->input->rows, config->width, c->type, c->input->token,
+                                          c->input->position, &dropout, c->dout[0], c->dparam[0],
+                                          config->vocab, c->add_param[0], has_wpe ? c->dparam[1] : NULL,
+                                          config->positions, has_wpe ? c->add_param[1] : 0);
+  return TR_OK;
+}
+
+static const tr_piece_ops embedding_ops = {
+    .kind = "embedding", .forward = embedding_forward, .backward_weight = embedding_backward};
+
+int tr_piece_embedding(tr_model *model, const char *name, int wte, int wpe, double dropout, int y) {
+  if (wte < 0 || y < 0) return -1;
+  const tr_shape *shape = &tr_model_param(model, wte)->shape;
+  embedding_config config = {dropout, shape->dim[1], shape->dim[0],
+                             wpe < 0 ? 0 : tr_model_param(model, wpe)->shape.dim[0]};
+  tr_piece piece = {.name = name,
+                    .ops = &embedding_ops,
+                    .nout = 1,
+                    .out = {{.value = y, .use = TR_USE_DW}},
+                    .nparam = wpe < 0 ? 1 : 2,
+                    .param = {wte, wpe < 0 ? 0 : wpe},
+                    .config = &config,
+                    .config_nbyte = sizeof config};
+  return tr_model_add_piece(model, &piece);
+}
+
+// ---- LayerNorm
+typedef struct {
+  double eps;
+  int64_t width;
+} layernorm_config;
+
+static tr_status layernorm_forward(const tr_piece_call *c) {
+  const layernorm_config *config = c->piece->config;
+  c->compute->kernels->layernorm_forward(c->compute, c->input->rows, config->width, c->type,
+                                         (float)config->eps, c->in[0], c->param[0], c->param[1], c->out[0],
+                                         c->out[1], c->out[2]);
+  return TR_OK;
+}
+
+// Gives the vector gradients here too: they cost one more read of what is in the cache anyway.
+static tr_status layernorm_backward(const tr_piece_call *c) {
+  const layernorm_config *config = c->piece->config;
+  c->compute->kernels->layernorm_backward(c->compute, c->input->rows, config->width, c->type, c->dout[0],
+                                          c->in[0], c->param[0], c->out[1], c->out[2], c->din[0],
+                                          c->add_in[0], c->dparam[0], c->dparam[1], c->add_param[0]);
+  return TR_OK;
+}
+
+static size_t layernorm_scratch(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                                int nthread) {
+  (void)nthread;
+  return kernels->layernorm_backward_scratch(rows, ((const layernorm_config *)piece->config)->width, type);
+}
+
+static const tr_piece_ops layernorm_ops = {.kind = "layernorm",
+                                           .forward = layernorm_forward,
+                                           .backward_input = layernorm_backward,
+                                           .scratch = layernorm_scratch};
+
+int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, double eps, int x, int y,
+                       int mean, int rstd) {
+  if (gamma < 0 || beta < 0 || x < 0) return -1;
+  layernorm_config config = {eps, tr_model_param(model, gamma)->shape.dim[0]};
+  tr_piece piece = {.name = name,
+                    .ops = &layernorm_ops,
+                    .nin = 1,
+                    .in = {{.value = x, .use = TR_USE_I}},
+                    .nout = 3,
+                    .out = {{.value = y}, {.value = mean, .use = TR_USE_I}, {.value = rstd, .use = TR_USE_I}},
+                    .nparam = 2,
+                    .param = {gamma, beta},
+                    .config = &config,
+                    .config_nbyte = sizeof config};
+  return tr_model_add_piece(model, &piece);
+}
+
+// ---- linear
+typedef struct {
+  int64_t nin, nout;
+} linear_config;
+
+static tr_matmul linear_forward_shape(const linear_config *p, tr_dtype type, int64_t rows) {
+  return (tr_matmul){.m = rows,
+                     .n = p->nout,
+                     .k = p->nin,
+                     .trans_b = 1,
+                     .lda = p->nin,
+                     .ldb = p->nin,
+                     .ldc = p->nout,
+                     .type = type,
+                     .type_c = type};
+}
+static tr_matmul linear_input_shape(const linear_config *p, tr_dtype type, int64_t rows, int add) {
+  return (tr_matmul){.m = rows,
+                     .n = p->nin,
+                     .k = p->nout,
+                     .lda = p->nout,
+                     .ldb = p->nin,
+                     .ldc = p->nin,
+                     .type = type,
+                     .type_c = type,
+                     .add = add};
+}
+static tr_matmul linear_weight_shape(const linear_config *p, tr_dtype type, int64_t rows, int add) {
+  return (tr_matmul){.m = p->nout,
+                     .n = p->nin,
+                     .k = rows,
+                     .trans_a = 1,
+                     .lda = p->nout,
+                     .ldb = p->nin,
+                     .ldc = p->nin,
+                     .type = type,
+                     .type_c = tr_wide(type),
+                     .add = add};
+}
+
+static tr_status linear_forward(const tr_piece_call *c) {
+  tr_matmul shape = linear_forward_shape(c->piece->config, c->type, c->input->rows);
+  return c->compute->kernels->matmul(c->compute, &shape, c->in[0], c->param[0],
+                                     c->piece->nparam > 1 ? c->param[1] : NULL, c->out[0]);
+}
+
+static tr_status linear_backward_input(const tr_piece_call *c) {
+  tr_matmul shape = linear_input_shape(c->piece->config, c->type, c->input->rows, c->add_in[0]);
+  return c->compute->kernels->matmul(c->compute, &shape, c->dout[0], c->param[0], NULL, c->din[0]);
+}
+
+static tr_status linear_backward_weight(const tr_piece_call *c) {
+  const linear_config *config = c->piece->config;
+  tr_matmul shape = linear_weight_shape(config, c->type, c->input->rows, c->add_param[0]);
+  TR_TRY(c->compute->kernels->matmul(c->compute, &shape, c->dout[0], c->in[0], NULL, c->dparam[0]));
+  if (c->piece->nparam > 1)
+    c->compute->kernels->column_sum(c->compute, c->input->rows, config->nout, c->type, c->dout[0],
+                                    c->dparam[1], c->add_param[1]);
+  return TR_OK;
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t linear_scratch(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                             int nthread) {
+  const linear_config *config = piece->config;
+  tr_matmul forward = linear_forward_shape(config, type, rows),
+            input = linear_input_shape(config, type, rows, 1),
+            weight = linear_weight_shape(config, type, rows, 1);
+  size_t need = larger(kernels->matmul_scratch(&forward, nthread), kernels->matmul_scratch(&input, nthread));
+  need = larger(need, kernels->matmul_scratch(&weight, nthread));
+  return larger(need, kernels->column_sum_scratch(rows, config->nout, type));
+}
+
+static double linear_flops(const tr_piece *piece, int64_t sequence) {
+  (void)sequence;
+  const linear_config *config = piece->config;
+  return 2.0 * (double)config->nin * (double)config->nout;
+}
+
+static const tr_piece_ops linear_ops = {.kind = "linear",
+                                        .forward = linear_forward,
+                                        .backward_input = linear_backward_input,
+                                        .backward_weight = linear_backward_weight,
+                                        .scratch = linear_scratch,
+                                        .flops = linear_flops};
+
+int tr_piece_linear(tr_model *model, const char *name, int weight, int bias, int x, int y, int tp) {
+  if (weight < 0 || x < 0 || y < 0) return -1;
+  const tr_shape *shape = &tr_model_param(model, weight)->shape;
+  linear_config config = {shape->dim[1], shape->dim[0]};
+  tr_piece piece = {.name = name,
+                    .ops = &linear_ops,
+                    .nin = 1,
+                    .in = {{.value = x, .use = TR_USE_W}},
+                    .nout = 1,
+                    .out = {{.value = y, .use = TR_USE_DW}},
+                    .nparam = bias < 0 ? 1 : 2,
+                    .param = {weight, bias < 0 ? 0 : bias},
+                    .config = &config,
+                    .config_nbyte = sizeof config};
+  if (tp == 1) piece.out[0].tp = sharded;
+  if (tp == 2) piece.in[0].tp = sharded, piece.out[0].tp = partial;
+  return tr_model_add_piece(model, &piece);
+}
+
+// ---- GELU
+static tr_status gelu_forward(const tr_piece_call *c) {
+  size_t n = (size_t)(c->input->rows * *(const int64_t *)c->piece->config);
+  c->compute->kernels->gelu_forward(c->compute, n, c->type, c->in[0], c->out[0]);
+  return TR_OK;
+}
+
+static tr_status gelu_backward(const tr_piece_call *c) {
+  size_t n = (size_t)(c->input->rows * *(const int64_t *)c->piece->config);
+  c->compute->kernels->gelu_backward(c->compute, n, c->type, c->in[0], c->dout[0], c->din[0]);
+  return TR_OK;
+}
+
+static const tr_piece_ops gelu_ops = {
+    .kind = "gelu", .forward = gelu_forward, .backward_input = gelu_backward};
+
+int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
+  if (x < 0 || y < 0) return -1;
+  int64_t width = tr_model_value(model, x)->width;
+  tr_piece piece = {.name = name,
+                    .ops = &gelu_ops,
+                    .nin = 1,
+                    .in = {{.value = x, .use = TR_USE_I | TR_SET_GRAD, .tp = sharded}},
+                    .nout = 1,
+                    .out = {{.value = y, .tp = sharded}},
+                    .config = &width,
+                    .config_nbyte = sizeof width};
+  return tr_model_add_piece(model, &piece);
+}
+
+// ---- residual
+typedef struct {
+  double dropout;
+  int64_t width;
+} residual_config;
+
+static tr_status residual_forward(const tr_piece_call *c) {
+  const residual_config *config = c->piece->config;
+  tr_dropout dropout = tr__piece_dropout(c, config->dropout);
+  c->compute->kernels->residual_forward(c->compute, c->input->rows, config->width, c->type, c->in[0],
+                                        c->in[1], &dropout, c->out[0]);
+  return TR_OK;
+}
+
+// dx is dout: nothing to do where the two share memory. Nobody has written dy before, but dx may have a contribution.
+static tr_status residual_backward(const tr_piece_call *c) {
+  const residual_config *config = c->piece->config;
+  tr_dropout dropout = tr__piece_dropout(c, config->dropout);
+  size_t nbyte = (size_t)(c->input->rows * config->width) * tr_dtype_size(c->type);
+  if (c->din[1] != c->dout[0])
+    c->compute->kernels->dropout_backward(c->compute, c->input->rows, config->width, c->type, &dropout,
+                                          c->dout[0], c->din[1]);
+  if (c->add_in[0])
+    c->compute->kernels->add(c->compute, (size_t)(c->input->rows * config->width), c->type, c->dout[0],
+                             c->din[0]);
+  else if (c->din[0] != c->dout[0])
+    memcpy(c->din[0], c->dout[0], nbyte);
+  return TR_OK;
+}
+
+static const tr_piece_ops residual_ops = {
+    .kind = "residual", .forward = residual_forward, .backward_input = residual_backward};
+
+int tr_piece_residual(tr_model *model, const char *name, double dropout, int x, int y, int out) {
+  if (x < 0 || y < 0 || out < 0) return -1;
+  residual_config config = {dropout, tr_model_value(model, out)->width};
+  tr_piece piece = {.name = name,
+                    .ops = &residual_ops,
+                    .nin = 2,
+                    .in = {{.value = x, .use = TR_ALIAS_GRAD}, {.value = y, .use = TR_SET_GRAD}},
+                    .nout = 1,
+                    .out = {{.value = out}},
+                    .config = &config,
+                    .config_nbyte = sizeof config};
+  if (dropout <= 0) piece.in[1].use |= TR_ALIAS_GRAD;
+  return tr_model_add_piece(model, &piece);
+}
