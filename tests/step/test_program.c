@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 120
+// Proves that built programs pass the checks and give right results under any timing, and that the checks refuse every damaged
+// program that could give a wrong one: damage of all kinds is made at random, and a rank of symbols is the judge.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "step/symbolic_rank.h"
+
+// A random model and plan, and its program.
+typedef struct subject {
+  int last_piece[SR_UNITS];
+  int64_t start[SR_UNITS + 1];
+  tr_step_model model;
+  tr_step_options options;
+  tr_program program;
+} subject;
+
+static void make_subject(subject *s, uint64_t seed) {
+  uint64_t random = seed * 77 + 5;
+  static const int64_t bucket[] = {0, 150, 1 << 30};
+  *s = (subject){.model = {.npiece = 1 + (int)sr_random(&random, SR_PIECES),
+                           .nunit = 1 + (int)sr_random(&random, SR_UNITS)}};
+  for (int u = 0; u < s->model.nunit; u++) {
+    s->last_piece[u] = (int)sr_random(&random, (uint32_t)s->model.npiece);
+    s->start[u + 1] = s->start[u] + 64 * (1 + sr_random(&random, 3));
+  }
+  s->model.unit_last_piece = s->last_piece;
+  s->model.unit_start = s->start;
+  s->options = (tr_step_options){.microbatches = 1 + (int)sr_random(&random, SR_MICRO),
+                                 .dp = 1 + (int)sr_random(&random, 3),
+                                 .split_backward = (int)sr_random(&random, 2),
+                                 .grad_sync = sr_random(&random, 2) ? TR_SYNC_EVERY : TR_SYNC_LAST,
+                                 .bucket_elements = bucket[sr_random(&random, 3)]};
+  assert_int_equal(tr_program_build(&s->model, &s->options, &s->program), TR_OK);
+  assert_true(s->program.nop < SR_OPS - 2);
+}
+
+static tr_status check(const subject *s) { return tr_program_check(&s->program, &s->model, &s->options); }
+
+// NULL when no timing tried gives a wrong result.
+static const char *judge(const subject *s, int ntry) {
+  for (int k = 0; k < ntry; k++) {
+    const char *wrong = sr_run(&s->program, &s->model, &s->options, (uint64_t)k + 1, (uint32_t)k % 9);
+    if (wrong) return wrong;
+  }
+  return NULL;
+}
+
+static void built_programs_are_right_under_any_timing(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 400; seed++) {
+    subject s;
+    make_subject(&s, seed);
+    if (check(&s) < 0) fail_msg("seed %d: %s", (int)seed, tr_status_text());
+    const char *wrong = judge(&s, 18);
+    if (wrong) fail_msg("seed %d: %s", (int)seed, wrong);
+    tr_program_destroy(&s.program);
+  }
+}
+
+static void buckets_hold_each_unit_once_and_fill_up(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 200; seed++) {
+    subject s;
+    int seen[SR_UNITS] = {0};
+    make_subject(&s, seed);
+    const tr_program *p = &s.program;
+    for (int b = 0; b < p->nbucket; b++) {
+      int lowest = s.model.npiece;
+      for (int u = p->bucket[b].unit_begin; u < p->bucket[b].unit_end; u++) {
+        seen[u]++;
+        lowest = s.last_piece[u] < lowest ? s.last_piece[u] : lowest;
+      }
+      assert_int_equal(p->bucket[b].last_piece, lowest);
+      if (b > 0) assert_true(p->bucket[b].last_piece <= p->bucket[b - 1].last_piece); // ready in this order
+      if (s.options.bucket_elements == 0)
+        assert_int_equal(p->bucket[b].unit_end - p->bucket[b].unit_begin, 1);
+    }
+    for (int u = 0; u < s.model.nunit; u++) assert_int_equal(seen[u], 1);
+    tr_program_destroy(&s.program);
+  }
+}
+
+// ---- damage
+// The program again with operations in the order of `order` (old indices; one may be missing, one twice). Edges follow.
+static void reorder(tr_program *p, const uint32_t *order, uint32_t n) {
+  tr_op *op = malloc(sizeof *op * (n + 1));
+  tr_edge *edge = malloc(sizeof *edge * (2 * p->nedge + 1));
+  int64_t at[SR_OPS];
+  uint32_t nedge = 0;
+  for (uint32_t i = 0; i < p->nop; i++) at[i] = -1;
+  for (uint32_t i = n; i-- > 0;) at[order[i]] = i;
+  for (uint32_t i = 0; i < n; i++) {
+    op[i] = p->op[order[i]];
+    op[i].edge_begin = nedge;
+    for (uint32_t e = p->op[order[i]].edge_begin; e < p->op[order[i]].edge_end; e++)
+      if (at[p->edge[e].op] >= 0)
+        edge[nedge++] = (tr_edge){(uint32_t)at[p->edge[e].op], p->edge[e].step_offset};
+    op[i].edge_end = nedge;
+  }
+  free(p->op);
+  free(p->edge);
+  p->op = op;
+  p->edge = edge;
+  p->nop = n;
+  p->nedge = nedge;
+}
+
+static void drop_op(tr_program *p, uint64_t *random) {
+  uint32_t order[SR_OPS], n = 0, which = sr_random(random, p->nop);
+  for (uint32_t i = 0; i < p->nop; i++)
+    if (i != which) order[n++] = i;
+  reorder(p, order, n);
+}
+
+static void repeat_op(tr_program *p, uint64_t *random) {
+  uint32_t order[SR_OPS], n = 0, which = sr_random(random, p->nop),
+                          at = which + sr_random(random, p->nop - which);
+  for (uint32_t i = 0; i < p->nop; i++) {
+    order[n++] = i;
+    if (i == at) order[n++] = which;
+  }
+  reorder(p, order, n);
+}
+
+static void swap_ops(tr_program *p, uint64_t *random) {
+  uint32_t order[SR_OPS], a = sr_random(random, p->nop), b = sr_random(random, p->nop);
+  for (uint32_t i = 0; i < p->nop; i++) order[i] = i == a ? b : i == b ? a : i;
+  reorder(p, order, p->nop);
+}
+
+static void move_op(tr_program *p, uint64_t *random) {
+  uint32_t order[SR_OPS], n = 0, from = sr_random(random, p->nop), to = sr_random(random, p->nop);
+  for (uint32_t i = 0; i < p->nop; i++) {
+    if (i != from) order[n++] = i;
+    if (i == to) order[n++] = from;
+  }
+  reorder(p, order, n);
+}
+
+// Edge e disappears; the operation's others close up.
+static void drop_edge(tr_program *p, uint64_t *random) {
+  if (p->nedge == 0) return;
+  uint32_t e = sr_random(random, p->nedge);
+  for (uint32_t i = 0; i < p->nop; i++)
+    if (p->op[i].edge_begin <= e && e < p->op[i].edge_end) p->edge[e] = p->edge[--p->op[i].edge_end];
+}
+
+static void turn_edge(tr_program *p, uint64_t *random) {
+  if (p->nedge > 0) p->edge[sr_random(random, p->nedge)].op = sr_random(random, p->nop);
+}
+
+static void flip_flag(tr_program *p, uint64_t *random) {
+  tr_op *op = &p->op[sr_random(random, p->nop)];
+  if (sr_random(random, 2))
+    op->first = !op->first;
+  else
+    op->last = !op->last;
+}
+
+static void change_lane(tr_program *p, uint64_t *random) { p->op[sr_random(random, p->nop)].lane ^= 1; }
+
+static void change_field(tr_program *p, uint64_t *random) {
+  tr_op *op = &p->op[sr_random(random, p->nop)];
+  int step = sr_random(random, 2) ? 1 : -1;
+  switch (sr_random(random, 9)) {
+  case 0: op->microbatch += step; break;
+  case 1: op->piece_begin += (uint32_t)step; break;
+  case 2: op->piece_end += (uint32_t)step; break;
+  case 3: op->unit_begin = (uint16_t)(op->unit_begin + step); break;
+  case 4: op->unit_end = (uint16_t)(op->unit_end + step); break;
+  case 5: op->slot_fi += step; break;
+  case 6: op->slot_fw += step; break;
+  case 7: op->role = (uint8_t)(op->role + step); break;
+  default: op->kind = (uint8_t)sr_random(random, TR_OP_KIND_COUNT);
+  }
+}
+
+typedef void (*damage)(tr_program *p, uint64_t *random);
+
+// Damages programs at random. Whatever the checks accept must be right under every timing. Returns how many they refused.
+static int try_damage(damage hurt, int n, int ntry) {
+  int refused = 0;
+  for (int k = 0; k < n; k++) {
+    subject s;
+    uint64_t random = (uint64_t)k * 31 + 7;
+    make_subject(&s, (uint64_t)k % 97);
+    hurt(&s.program, &random);
+    tr_status_clear();
+    tr_status status = check(&s);
+    if (status < 0) {
+      assert_int_equal(status, TR_ERR_PLAN);
+      assert_non_null(strstr(tr_status_text(), "step program: "));
+      refused++;
+    } else {
+      const char *wrong = judge(&s, ntry);
+      if (wrong) fail_msg("damage %d was accepted but is wrong: %s", k, wrong);
+    }
+    tr_program_destroy(&s.program);
+  }
+  return refused;
+}
+
+static void a_missing_or_repeated_operation_is_always_refused(void **state) {
+  (void)state;
+  assert_int_equal(try_damage(drop_op, 2000, 0), 2000);
+  assert_int_equal(try_damage(repeat_op, 2000, 0), 2000);
+}
+
+static void an_operation_in_the_wrong_lane_is_always_refused(void **state) {
+  (void)state;
+  assert_int_equal(try_damage(change_lane, 1000, 0), 1000);
+}
+
+// Some orders, edges and fields do not matter; those that do are all found.
+static void orders_that_matter_are_refused(void **state) {
+  (void)state;
+  assert_in_range(try_damage(swap_ops, 4000, 36), 2000, 3900);
+  assert_in_range(try_damage(move_op, 4000, 36), 1500, 3900);
+}
+
+static void edges_that_matter_are_refused(void **state) {
+  (void)state;
+  assert_in_range(try_damage(drop_edge, 3000, 72), 800, 2700);
+  assert_in_range(try_damage(turn_edge, 3000, 72), 800, 2700);
+}
+
+static void flags_and_fields_that_matter_are_refused(void **state) {
+  (void)state;
+  assert_in_range(try_damage(flip_flag, 3000, 18), 1000, 2900);
+  assert_in_range(try_damage(change_field, 6000, 36), 2500, 5500);
+}
+
+// Most orders are kept twice, by an edge and by a lane: an edge goes, then an operation moves.
+static void drop_edges_and_move(tr_program *p, uint64_t *random) {
+  for (uint32_t n = 1 + sr_random(random, 3); n > 0; n--) drop_edge(p, random);
+  if (sr_random(random, 2))
+    move_op(p, random);
+  else
+    swap_ops(p, random);
+}
+
+static void damage_that_hides_behind_a_second_order_is_refused(void **state) {
+  (void)state;
+  assert_in_range(try_damage(drop_edges_and_move, 20000, 36), 10000, 19900);
+}
+
+static void the_message_names_operation_and_rule(void **state) {
+  (void)state;
+  subject s = {.last_piece = {0, 2}, .start = {0, 64, 128}};
+  s.model = (tr_step_model){3, 2, s.last_piece, s.start};
+  s.options = (tr_step_options){.microbatches = 2, .dp = 2};
+  assert_int_equal(tr_program_build(&s.model, &s.options, &s.program), TR_OK);
+  s.program.op[4].first = 1; // the second micro-batch would overwrite the first one's gradients
+  assert_int_equal(check(&s), TR_ERR_PLAN);
+  assert_string_equal(
+      tr_status_text(),
+      "step program: operation 4 (B, micro-batch 1) is wrong about being the first contribution");
+  tr_program_destroy(&s.program);
+}
+
+static void a_cycle_is_a_deadlock(void **state) {
+  (void)state;
+  subject s;
+  make_subject(&s, 3);
+  for (uint32_t i = 0; i < s.program.nop; i++)
+    if (s.program.op[i].kind == TR_OP_REDUCE && s.program.op[i].role == TR_ROLE_GRADIENT)
+      s.program.edge[s.program.op[i].edge_begin].op = s.program.nop - 1; // waits for the last PUBLISH
+  assert_int_equal(check(&s), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "deadlock"));
+  tr_program_destroy(&s.program);
+}
+
+// ---- text
+static void the_text_form_is_stable(void **state) {
+  (void)state;
+  static const int last_piece[] = {0, 2};
+  static const int64_t start[] = {0, 64, 128};
+  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_options options = {.microbatches = 2, .dp = 2};
+  tr_program program;
+  tr_text text = {0}, tokens = {0};
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
+  tr_program_print(&program, &text);
+  assert_string_equal(
+      text.data,
+      "   0 comm    REDUCE  valid tokens\n"
+      "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 11 of step -1, 13 of step -1\n"
+      "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
+      "   3 compute F       stage 0 micro-batch 1 pieces 0..2\n"
+      "   4 compute B       stage 0 micro-batch 1 pieces 2..2\n"
+      "   5 comm    REDUCE  gradients bucket 0 of 2, units 1..1  after 4\n"
+      "   6 compute B       stage 0 micro-batch 1 pieces 1..0\n"
+      "   7 comm    REDUCE  gradients bucket 1 of 2, units 0..0  after 6\n"
+      "   8 comm    REDUCE  loss  after 6\n"
+      "   9 compute NORM      after 5, 7, 8\n"
+      "  10 compute UPDATE  unit 0  after 9\n"
+      "  11 compute PUBLISH unit 0  after 10\n"
+      "  12 compute UPDATE  unit 1  after 9\n"
+      "  13 compute PUBLISH unit 1  after 12\n");
+  tr_program_tokens(&program, &tokens);
+  assert_string_equal(tokens.data, "0F0,0B0,0F1,0B1");
+  tr_text_free(&text);
+  tr_text_free(&tokens);
+  tr_program_destroy(&program);
+}
+
+static void split_passes_print_as_i_and_w(void **state) {
+  (void)state;
+  static const int last_piece[] = {0, 2};
+  static const int64_t start[] = {0, 64, 128};
+  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_options options = {.microbatches = 2, .dp = 2, .split_backward = 1, .grad_sync = TR_SYNC_EVERY};
+  tr_program program;
+  tr_text tokens = {0};
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
+  tr_program_tokens(&program, &tokens);
+  assert_string_equal(tokens.data, "0F0,0I0,0W0,0F1,0I1,0W1");
+  tr_text_free(&tokens);
+  tr_program_destroy(&program);
+}
+
+static void an_evaluation_program_is_one_forward_pass(void **state) {
+  (void)state;
+  static const int last_piece[] = {0};
+  static const int64_t start[] = {0, 64};
+  tr_step_model model = {3, 1, last_piece, start};
+  tr_program program;
+  assert_int_equal(tr_program_build_eval(&model, &program), TR_OK);
+  assert_int_equal(program.nop, 1);
+  assert_int_equal(program.op[0].kind, TR_OP_F);
+  assert_int_equal(program.op[0].phase, TR_PHASE_EVAL);
+  assert_int_equal(program.op[0].piece_end, 3);
+  assert_int_equal(program.nedge, 0);
+  tr_program_destroy(&program);
+}
+
+static void plans_without_micro_batches_are_refused(void **state) {
+  (void)state;
+  static const int last_piece[] = {0};
+  static const int64_t start[] = {0, 64};
+  tr_step_model model = {3, 1, last_piece, start};
+  tr_step_options options = {.microbatches = 0, .dp = 1};
+  tr_program program;
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_ERR_PLAN);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(built_programs_are_right_under_any_timing),
+      cmocka_unit_test(buckets_hold_each_unit_once_and_fill_up),
+      cmocka_unit_test(a_missing_or_repeated_operation_is_always_refused),
+      cmocka_unit_test(an_operation_in_the_wrong_lane_is_always_refused),
+      cmocka_unit_test(orders_that_matter_are_refused),
+      cmocka_unit_test(edges_that_matter_are_refused),
+      cmocka_unit_test(flags_and_fields_that_matter_are_refused),
+      cmocka_unit_test(damage_that_hides_behind_a_second_order_is_refused),
+      cmocka_unit_test(the_message_names_operation_and_rule),
+      cmocka_unit_test(a_cycle_is_a_deadlock),
+      cmocka_unit_test(the_text_form_is_stable),
+      cmocka_unit_test(split_passes_print_as_i_and_w),
+      cmocka_unit_test(an_evaluation_program_is_one_forward_pass),
+      cmocka_unit_test(plans_without_micro_batches_are_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
