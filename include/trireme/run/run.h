@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// The executor: runs the step program of one rank.
+//
+// tr_run_create lays out all memory (weights, gradients, optimizer state, activation slots, scratch) from the model, its
+// layout and the program, and binds every symbolic slot to an address; a step then allocates nothing. Gradients lie in
+// the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order; communication
+// operations start as soon as what they wait for is done and advance between pieces.
+//
+// Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy.
+// Collective: every rank of the job makes the same calls.
+#ifndef TRIREME_RUN_RUN_H
+#define TRIREME_RUN_RUN_H
+
+#include "trireme/comm/comm.h"
+#include "trireme/kernel/kernel.h"
+#include "trireme/model/model.h"
+#include "trireme/optim/optim.h"
+#include "trireme/shard/layout.h"
+#include "trireme/step/program.h"
+
+typedef struct tr_run tr_run;
+
+// Told about operations as they happen: tracing, counters, fault and delay injection. Any function may be NULL.
+typedef struct tr_run_observer {
+  void (*op_begin)(void *user, int64_t step, uint32_t index, const tr_op *op);
+  void (*op_end)(void *user, int64_t step, uint32_t index, const tr_op *op);
+  void *user;
+} tr_run_observer;
+
+typedef struct tr_run_options {
+  size_t size; // of this struct, set by init
+  const tr_model *model;
+  const tr_layout *layout;
+  const tr_program *program;    // NULL: evaluation only, no gradients and no optimizer state
+  const tr_kernels *kernels;
+  tr_pool *pool;
+  tr_comm *comm;                // may be NULL when dp has one rank
+  tr_group *dp;                 // NULL: one rank
+  tr_dtype type;                // of activations and working weights
+  int64_t rows;                 // most rows in a micro-batch
+  int split_backward;           // as in the program
+  tr_grad_sync grad_sync;       // as in the program
+  tr_optim optim;
+  double clip;                  // largest gradient norm, <= 0: no clipping
+  uint64_t seed;                // dropout
+  tr_run_observer observer;
+} tr_run_options;
+void tr_run_options_init(tr_run_options *options);
+
+// Bytes per rank, by what they are for. Exactly what tr_run_create takes.
+typedef struct tr_run_memory {
+  size_t weights, master, gradients, state, activations, temporaries, kernel_scratch;
+  size_t private_total; // all but what lies in the shared arena
+  size_t shared_total;  // in the rank's arena: gradients and small sums
+} tr_run_memory;
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
+
+tr_status tr_run_create(const tr_run_options *options, tr_run **out);
+void tr_run_destroy(tr_run *run); // NULL allowed
+
+void tr_run_init_weights(tr_run *run, uint64_t seed); // from (seed, name, index), then published
+void tr_run_publish(tr_run *run);                     // after writing master weights: refresh the working copy
+// Buffers in the layout's order. master: f32 (f64 when type is f64); in f32 the working weights themselves.
+void *tr_run_master(tr_run *run);
+void *tr_run_weights(tr_run *run);            // type
+void *tr_run_gradients(tr_run *run);          // wide type; after a step: the sum over ranks, not clipped
+float *tr_run_state(tr_run *run, int i);      // optimizer state i, NULL if it has none
+const tr_layout *tr_run_layout(const tr_run *run);
+
+typedef struct tr_step_result {
+  double loss;       // mean over the step's valid tokens, all ranks
+  double norm;       // global gradient norm before clipping
+  double clip;       // factor applied
+  int64_t tokens;    // valid tokens, all ranks
+  int skipped;       // the norm was not finite: nothing was updated
+  int64_t comm_wait_ns; // time this rank waited for sums
+} tr_step_result;
+
+// One step on this rank's micro-batches input[0 .. microbatches - 1] (rows may be 0); `step` from 0 numbers updates.
+// A step without any valid token updates nothing (skipped). A norm that is not finite is reported, not repaired.
+tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result);
+
+// Forward only, local: the loss of each sequence of the input, summed over its valid rows in f64.
+tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence);
+
+#endif

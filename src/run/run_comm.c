@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in any order.
+// Gradients are summed in place by bucket. Counts and losses are f64 values gathered from all ranks and added in rank order.
+#include "run/run_internal.h"
+#include "trireme/base/clock.h"
+#include <string.h>
+
+static double *sums_of(const tr_run *run, const tr_op *op) {
+  return run->sums + (op->role == TR_ROLE_LOSS ? run->dp : 0);
+}
+
+static tr_status start_small(tr_run *run, const tr_op *op, tr_request **request) {
+  double *sums = sums_of(run, op), own = run->loss_sum;
+  if (op->role == TR_ROLE_COUNT) {
+    own = 0;
+    for (int mb = 0; mb < run->options.program->microbatches; mb++) own += (double)run->input[mb].valid;
+  }
+  int rank = run->options.dp ? tr_group_rank(run->options.dp) : 0;
+  sums[rank] = own;
+  if (run->dp == 1) return TR_OK;
+  return tr_group_allgather(run->options.dp, &sums[rank], sums, sizeof(double), TR_U8, request);
+}
+
+static void finish_small(tr_run *run, const tr_op *op) {
+  double sum = 0;
+  for (int r = 0; r < run->dp; r++) sum += sums_of(run, op)[r];
+  if (op->role == TR_ROLE_COUNT) {
+    run->result.tokens = (int64_t)sum;
+    run->scale = sum > 0 ? 1.0 / sum : 0;
+  } else {
+    run->result.loss = sum * run->scale;
+  }
+}
+
+static void bucket_range(const tr_run *run, const tr_op *op, size_t *first, size_t *count) {
+  const int64_t *start = run->options.layout->unit_start;
+  *first = (size_t)start[op->unit_begin];
+  *count = (size_t)(start[op->unit_end] - start[op->unit_begin]);
+}
+
+static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **request) {
+  size_t first, count;
+  bucket_range(run, op, &first, &count);
+  if (run->dp == 1) return TR_OK;
+  return tr_group_allreduce(run->options.dp, (char *)run->partial + first * tr_dtype_size(run->wide), count,
+                            run->wide, TR_SUM, request);
+}
+
+// grad_sync every: the micro-batch's sum joins the step's.
+static void finish_gradients(tr_run *run, const tr_op *op) {
+  if (run->partial == run->gradients) return;
+  size_t first, count;
+  bucket_range(run, op, &first, &count);
+  first *= tr_dtype_size(run->wide);
+  char *sum = (char *)run->gradients + first, *part = (char *)run->partial + first;
+  if (op->first)
+    memcpy(sum, part, count * tr_dtype_size(run->wide));
+  else
+    run->compute.kernels->add(&run->compute, count, run->wide, part, sum);
+}
+
+static void finish_op(tr_run *run, uint32_t index) {
+  const tr_op *op = &run->options.program->op[index];
+  if (op->role == TR_ROLE_GRADIENT)
+    finish_gradients(run, op);
+  else
+    finish_small(run, op);
+  run->pending[index] = NULL;
+  tr__run_op_done(run, index);
+}
+
+static int is_ready(const tr_run *run, const tr_op *op) {
+  for (uint32_t e = op->edge_begin; e < op->edge_end; e++)
+    if (!tr__run_edge_done(run, &run->options.program->edge[e])) return 0;
+  return 1;
+}
+
+static tr_status start_op(tr_run *run, uint32_t index) {
+  const tr_op *op = &run->options.program->op[index];
+  const tr_run_observer *observer = &run->options.observer;
+  if (observer->op_begin) observer->op_begin(observer->user, run->step, index, op);
+  tr_request *request = NULL;
+  if (op->role == TR_ROLE_GRADIENT)
+    TR_TRY(start_gradients(run, op, &request));
+  else
+    TR_TRY(start_small(run, op, &request));
+  run->pending[index] = request;
+  if (!request) finish_op(run, index);
+  return TR_OK;
+}
+
+tr_status tr__run_comm_advance(tr_run *run) {
+  const tr_program *program = run->options.program;
+  if (!program) return TR_OK;
+  for (uint32_t i = 0; i < run->comm_head; i++) {
+    if (!run->pending[i]) continue;
+    tr_status status = tr_request_test(run->pending[i]);
+    if (status < 0) return status;
+    if (status == TR_OK) finish_op(run, i);
+  }
+  while (run->comm_head < program->nop) {
+    const tr_op *op = &program->op[run->comm_head];
+    if (op->lane == TR_LANE_COMM) {
+      if (!is_ready(run, op)) break;
+      TR_TRY(start_op(run, run->comm_head));
+    }
+    run->comm_head++;
+  }
+  return TR_OK;
+}
+
+tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
+  if (!run->pending[index])
+    return tr_error(TR_ERR_INTERNAL, "operation %u is waited for but was never started", index);
+  if (run->options.comm)
+    tr_comm_activity(run->options.comm, "REDUCE", run->step, run->options.program->op[index].bucket);
+  int64_t begin = tr_clock_ns();
+  TR_TRY(tr_request_wait(run->pending[index]));
+  run->result.comm_wait_ns += tr_clock_ns() - begin;
+  finish_op(run, index);
+  return TR_OK;
+}

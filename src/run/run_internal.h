@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Inside the executor: the memory plan of values, and the bound state of one run.
+#ifndef TRIREME_RUN_INTERNAL_H
+#define TRIREME_RUN_INTERNAL_H
+
+#include "trireme/run/run.h"
+
+// Where a buffer lives: a slot of a lifetime class, the area for temporaries, or nowhere.
+typedef enum tr__class { TR__NONE, TR__FI, TR__FW, TR__IW, TR__TEMPORARY, TR__CLASS_COUNT } tr__class;
+typedef struct tr__place {
+  tr__class where;
+  size_t offset;
+} tr__place;
+
+typedef struct tr__value_plan {
+  tr__place *value, *grad;      // [values]
+  size_t size[TR__CLASS_COUNT]; // bytes of one slot of each class; of the whole area for temporaries
+} tr__value_plan;
+
+// Decide places for `rows` rows of `type`. gradients 0: forward only.
+tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients,
+                              int split_backward, tr__value_plan *out);
+void tr__value_plan_free(tr__value_plan *plan);
+// Kernel scratch for the worst piece.
+size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                          int nthread);
+
+struct tr_run {
+  tr_run_options options;
+  tr_dtype wide;
+  int dp; // ranks in options.dp
+  // memory, one private arena and blocks of the rank's shared arena
+  tr_arena memory, scratch;
+  tr_arena own_shared; // stands in for the shared arena when there is no communicator
+  size_t shared_mark;  // where this run's blocks begin in the shared arena
+  tr__value_plan plan;
+  char *slot[TR__CLASS_COUNT];                  // base of slot 0 of each class
+  void *weights, *master, *gradients, *partial; // partial: one micro-batch's sums, grad_sync every
+  float *state[TR_OPTIM_MAX_STATE];
+  double *sums;               // [dp] per small REDUCE: valid tokens, loss
+  unsigned char *grad_first;  // [pieces * PORTS] facts of the model, looked up once
+  unsigned char *param_first; // [pieces * PARAMS]
+  tr_optim_segment *segment;  // [params]
+  tr_compute compute;
+  // the step under way
+  const tr_model_input *input;
+  int64_t step;
+  int64_t step_count; // steps done by this run: what edges count
+  double lr, scale, loss_sum;
+  tr_step_result result;
+  uint64_t *done;       // [ops] how often each has ended
+  tr_request **pending; // [ops] communication under way
+  uint32_t comm_head;   // next operation of the communication lane
+};
+
+tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op,
+                                int training);
+tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
+tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
+tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done
+int tr__run_edge_done(const tr_run *run, const tr_edge *edge);
+void tr__run_op_done(tr_run *run, uint32_t index);
+tr_status tr__run_state_op(tr_run *run, const tr_op *op); // NORM, UPDATE, PUBLISH
+
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Executing a step: the compute lane in list order; before each operation, what it waits for; between pieces, a beat for
+// the other ranks' deadlines and a push for the communication under way.
+#include "run/run_internal.h"
+#include "trireme/base/clock.h"
+#include <string.h>
+
+// After each piece: others see progress, sums move on, a job that is stopping stops here.
+static tr_status between_pieces(tr_run *run) {
+  if (!run->options.comm) return TR_OK;
+  tr_comm_beat(run->options.comm);
+  TR_TRY(tr_comm_progress(run->options.comm));
+  return tr__run_comm_advance(run);
+}
+
+static tr_status run_forward(tr_run *run, const tr_op *op) {
+  const tr_model_input *input = &run->input[op->microbatch];
+  for (uint32_t i = op->piece_begin; i < op->piece_end; i++) {
+    TR_TRY(tr__run_piece_forward(run, (int)i, input, op, 1));
+    TR_TRY(between_pieces(run));
+  }
+  return TR_OK;
+}
+
+// The last piece has just written this micro-batch's losses.
+static void add_losses(tr_run *run, const tr_op *op, const tr_model_input *input) {
+  const tr__place *place = &run->plan.value[tr_model_loss_value(run->options.model)];
+  const char *loss = run->slot[place->where] + place->offset;
+  if (place->where == TR__FI) loss += (size_t)op->slot_fi * run->plan.size[TR__FI];
+  for (int64_t r = 0; r < input->rows; r++) {
+    if (input->target[r] < 0) continue;
+    run->loss_sum += run->wide == TR_F64 ? ((const double *)(const void *)loss)[r]
+                                         : ((const float *)(const void *)loss)[r];
+  }
+}
+
+static tr_status run_backward(tr_run *run, const tr_op *op) {
+  const tr_model_input *input = &run->input[op->microbatch];
+  int last = tr_model_pieces(run->options.model) - 1;
+  for (uint32_t i = op->piece_end; i-- > op->piece_begin;) {
+    TR_TRY(tr__run_piece_backward(run, (int)i, input, op));
+    if ((int)i == last && op->kind != TR_OP_W) add_losses(run, op, input);
+    TR_TRY(between_pieces(run));
+  }
+  return TR_OK;
+}
+
+static tr_status run_op(tr_run *run, const tr_op *op) {
+  switch ((tr_op_kind)op->kind) {
+  case TR_OP_F: return run_forward(run, op);
+  case TR_OP_B:
+  case TR_OP_I:
+  case TR_OP_W: return run_backward(run, op);
+  case TR_OP_NORM:
+  case TR_OP_UPDATE:
+  case TR_OP_PUBLISH: return tr__run_state_op(run, op);
+  default:
+    return tr_error(TR_ERR_INTERNAL, "the executor has no operation %s", tr_op_name((tr_op_kind)op->kind));
+  }
+}
+
+int tr__run_edge_done(const tr_run *run, const tr_edge *edge) {
+  int64_t needed = run->step_count + 1 + edge->step_offset;
+  return needed <= 0 || run->done[edge->op] >= (uint64_t)needed;
+}
+
+void tr__run_op_done(tr_run *run, uint32_t index) {
+  run->done[index]++;
+  const tr_run_observer *observer = &run->options.observer;
+  if (observer->op_end) observer->op_end(observer->user, run->step, index, &run->options.program->op[index]);
+}
+
+static tr_status wait_for_edges(tr_run *run, const tr_op *op) {
+  const tr_program *program = run->options.program;
+  TR_TRY(tr__run_comm_advance(run));
+  for (uint32_t e = op->edge_begin; e < op->edge_end; e++)
+    if (!tr__run_edge_done(run, &program->edge[e])) TR_TRY(tr__run_comm_wait(run, program->edge[e].op));
+  return TR_OK;
+}
+
+static tr_status run_compute_op(tr_run *run, uint32_t index) {
+  const tr_op *op = &run->options.program->op[index];
+  const tr_run_observer *observer = &run->options.observer;
+  TR_TRY(wait_for_edges(run, op));
+  if (run->options.comm)
+    tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step,
+                     op->kind <= TR_OP_R ? op->microbatch : op->unit_begin);
+  if (observer->op_begin) observer->op_begin(observer->user, run->step, index, op);
+  TR_TRY(run_op(run, op));
+  tr__run_op_done(run, index);
+  return between_pieces(run);
+}
+
+// More rows than were laid out would write past the slots.
+static tr_status check_rows(const tr_run *run, const tr_model_input *input, int n) {
+  for (int i = 0; i < n; i++)
+    if (input[i].rows < 0 || input[i].rows > run->options.rows)
+      return tr_error(TR_ERR_DATA, "a micro-batch of %lld rows: this run was made for at most %lld",
+                      (long long)input[i].rows, (long long)run->options.rows);
+  return TR_OK;
+}
+
+tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input,
+                      tr_step_result *result) {
+  const tr_program *program = run->options.program;
+  if (!program) return tr_error(TR_ERR_USAGE, "this run was made for evaluation only");
+  TR_TRY(check_rows(run, input, program->microbatches));
+  run->input = input;
+  run->step = step;
+  run->lr = lr;
+  run->loss_sum = run->scale = 0;
+  run->comm_head = 0;
+  run->result = (tr_step_result){.clip = 1};
+  for (uint32_t i = 0; i < program->nop; i++)
+    if (program->op[i].lane == TR_LANE_COMPUTE) TR_TRY(run_compute_op(run, i));
+  run->step_count++;
+  *result = run->result;
+  return TR_OK;
+}
+
+tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence) {
+  const tr_op op = {.kind = TR_OP_F, .phase = TR_PHASE_EVAL};
+  TR_TRY(check_rows(run, input, 1));
+  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step, 0);
+  for (int i = 0; i < tr_model_pieces(run->options.model); i++) {
+    TR_TRY(tr__run_piece_forward(run, i, input, &op, 0));
+    if (run->options.comm) tr_comm_beat(run->options.comm);
+    if (run->options.comm) TR_TRY(tr_comm_check(run->options.comm));
+  }
+  const tr__place *place = &run->plan.value[tr_model_loss_value(run->options.model)];
+  const char *loss = run->slot[place->where] + place->offset;
+  for (int s = 0; s < input->nseq; s++) {
+    loss_of_sequence[s] = 0;
+    for (int64_t r = input->start[s]; r < input->start[s + 1]; r++)
+      if (input->target[r] >= 0)
+        loss_of_sequence[s] += run->wide == TR_F64 ? ((const double *)(const void *)loss)[r]
+                                                   : ((const float *)(const void *)loss)[r];
+  }
+  return TR_OK;
+}

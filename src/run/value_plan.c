@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+// The memory plan of values and their gradients, from nothing but the ports of the pieces.
+//
+// What backward reads lives in a slot of its class (F-I or F-W); everything else is temporary within one pass, and
+// temporaries whose lives do not touch share memory: first fit over lifetimes counted in pieces. A gradient lives
+// from the backward of its value's last reader to that of its writer; gradients declared equal (TR_ALIAS_GRAD) are one.
+#include "run/run_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct life {
+  int value, begin, end;
+  size_t nbyte, offset;
+} life; // inclusive, in execution order
+
+typedef struct planner {
+  const tr_model *model;
+  tr_dtype type;
+  int64_t rows;
+  int split, nvalue, npiece;
+  int *producer, *last_reader; // [values] piece, -1
+  unsigned *use;               // [values] union over ports
+  int *alias;                  // [values] representative of gradients that are one
+  int *guest; // [values] joined through another port than 0: must be used up before the owner goes on
+  tr__value_plan *plan;
+} planner;
+
+static size_t value_bytes(const planner *p, int v) {
+  const tr_value *value = tr_model_value(p->model, v);
+  tr_dtype type = value->kind == TR_VALUE_STATE ? tr_wide(p->type) : p->type;
+  return tr_arena_rounded((size_t)(p->rows * value->width) * tr_dtype_size(type));
+}
+
+static void scan_ports(planner *p) {
+  for (int v = 0; v < p->nvalue; v++)
+    p->producer[v] = p->last_reader[v] = -1, p->alias[v] = v, p->guest[v] = 0;
+  for (int i = 0; i < p->npiece; i++) {
+    const tr_piece *piece = tr_model_piece(p->model, i);
+    for (int k = 0; k < piece->nout; k++) {
+      p->producer[piece->out[k].value] = i;
+      p->use[piece->out[k].value] |= piece->out[k].use;
+    }
+    for (int k = 0; k < piece->nin; k++) {
+      p->last_reader[piece->in[k].value] = i;
+      p->use[piece->in[k].value] |= piece->in[k].use;
+    }
+  }
+}
+
+static int representative(const planner *p, int v) {
+  while (p->alias[v] != v) v = p->alias[v];
+  return v;
+}
+
+// The highest reader of value v below piece `limit`, -1 if none.
+static int reader_below(const planner *p, int v, int limit) {
+  for (int i = limit - 1; i >= 0; i--) {
+    const tr_piece *piece = tr_model_piece(p->model, i);
+    for (int k = 0; k < piece->nin; k++)
+      if (piece->in[k].value == v) return i;
+  }
+  return -1;
+}
+
+// Port 0 may share with out[0] when this piece is the last reader, so that nothing was written there before. Another port may join
+// only as a guest: if its gradient has been used (by its writer) before an earlier reader of port 0 adds to it; and its writer
+// shares no further. Called for the last piece first, so that guests are known before their writers come.
+static void alias_piece(planner *p, int index) {
+  const tr_piece *piece = tr_model_piece(p->model, index);
+  int out = piece->out[0].value, first = piece->in[0].value;
+  if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->last_reader[first] != index ||
+      p->guest[out])
+    return;
+  p->alias[representative(p, first)] = representative(p, out);
+  int next_reader = reader_below(p, first, index);
+  for (int k = 1; k < piece->nin; k++) {
+    int v = piece->in[k].value;
+    if (!(piece->in[k].use & TR_ALIAS_GRAD) || p->last_reader[v] != index || reader_below(p, v, index) >= 0)
+      continue;
+    if (p->producer[v] <= next_reader || p->producer[v] <= p->producer[first]) continue;
+    p->alias[representative(p, v)] = representative(p, out);
+    p->guest[v] = 1;
+  }
+}
+
+// First fit: items in order of birth, each at the lowest offset free during its whole life.
+static size_t place_lives(life *item, int n) {
+  size_t size = 0;
+  for (int i = 0; i < n; i++) {
+    size_t offset = 0;
+    for (int again = 1; again;) {
+      again = 0;
+      for (int j = 0; j < i; j++) {
+        int overlap = item[j].begin <= item[i].end && item[i].begin <= item[j].end;
+        if (overlap && offset < item[j].offset + item[j].nbyte && item[j].offset < offset + item[i].nbyte) {
+          offset = item[j].offset + item[j].nbyte;
+          again = 1;
+        }
+      }
+    }
+    item[i].offset = offset;
+    if (offset + item[i].nbyte > size) size = offset + item[i].nbyte;
+  }
+  return size;
+}
+
+static int compare_birth(const void *a, const void *b) {
+  const life *x = a, *y = b;
+  return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : x->value - y->value;
+}
+
+static void place_values(planner *p, life *item) {
+  int n = 0;
+  for (int v = 0; v < p->nvalue; v++) {
+    size_t nbyte = value_bytes(p, v);
+    tr__class where = p->use[v] & TR_USE_W ? TR__FW : p->use[v] & TR_USE_I ? TR__FI : TR__TEMPORARY;
+    p->plan->value[v] = (tr__place){where, p->plan->size[where]};
+    if (where != TR__TEMPORARY)
+      p->plan->size[where] += nbyte;
+    else
+      item[n++] = (life){.value = v,
+                         .begin = p->producer[v],
+                         .nbyte = nbyte,
+                         .end = p->last_reader[v] < 0 ? p->producer[v] : p->last_reader[v]};
+  }
+  qsort(item, (size_t)n, sizeof *item, compare_birth);
+  p->plan->size[TR__TEMPORARY] = place_lives(item, n);
+  for (int i = 0; i < n; i++) p->plan->value[item[i].value].offset = item[i].offset;
+}
+
+// Lives of gradients in backward time: piece i runs at npiece - 1 - i. Members of an alias live as one.
+static int gradient_lives(const planner *p, life *item) {
+  int n = 0;
+  for (int v = 0; v < p->nvalue; v++) {
+    if (representative(p, v) != v || p->plan->grad[v].where != TR__TEMPORARY) continue;
+    life one = {.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
+    for (int u = 0; u < p->nvalue; u++) {
+      if (representative(p, u) != v) continue;
+      int begin = p->npiece - 1 - p->last_reader[u], end = p->npiece - 1 - p->producer[u];
+      if (begin < one.begin) one.begin = begin;
+      if (end > one.end) one.end = end;
+    }
+    item[n++] = one;
+  }
+  return n;
+}
+
+static void place_gradients(planner *p, life *item) {
+  if (!p->split)
+    for (int i = p->npiece; i-- > 0;) alias_piece(p, i);
+  for (int v = 0; v < p->nvalue; v++) {
+    if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->last_reader[v] < 0) continue;
+    tr__class where = p->split && p->use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
+    p->plan->grad[v] = (tr__place){where, p->plan->size[TR__IW]};
+    if (where == TR__IW) p->plan->size[TR__IW] += value_bytes(p, v);
+  }
+  int n = gradient_lives(p, item);
+  qsort(item, (size_t)n, sizeof *item, compare_birth);
+  size_t size = place_lives(item, n);
+  if (size > p->plan->size[TR__TEMPORARY]) p->plan->size[TR__TEMPORARY] = size;
+  for (int i = 0; i < n; i++) p->plan->grad[item[i].value].offset = item[i].offset;
+  for (int v = 0; v < p->nvalue; v++)
+    if (p->plan->grad[v].where == TR__TEMPORARY)
+      p->plan->grad[v].offset = p->plan->grad[representative(p, v)].offset;
+}
+
+tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients,
+                              int split_backward, tr__value_plan *out) {
+  planner p = {.model = model,
+               .type = type,
+               .rows = rows,
+               .split = split_backward,
+               .nvalue = tr_model_values(model),
+               .npiece = tr_model_pieces(model),
+               .plan = out};
+  size_t n = (size_t)p.nvalue;
+  *out = (tr__value_plan){.value = calloc(n, sizeof *out->value), .grad = calloc(n, sizeof *out->grad)};
+  int *numbers = malloc(4 * n * sizeof *numbers);
+  life *item = malloc(n * sizeof *item);
+  p.use = calloc(n, sizeof *p.use);
+  tr_status status = TR_OK;
+  if (!out->value || !out->grad || !numbers || !item || !p.use) {
+    tr__value_plan_free(out);
+    status = tr_error(TR_ERR_MEMORY, "no memory to plan %zu values", n);
+  } else {
+    p.producer = numbers;
+    p.last_reader = numbers + n;
+    p.alias = numbers + 2 * n;
+    p.guest = numbers + 3 * n;
+    scan_ports(&p);
+    place_values(&p, item);
+    if (gradients) place_gradients(&p, item);
+  }
+  free(numbers);
+  free(item);
+  free(p.use);
+  return status;
+}
+
+void tr__value_plan_free(tr__value_plan *plan) {
+  free(plan->value);
+  free(plan->grad);
+  *plan = (tr__value_plan){0};
+}
+
+size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                          int nthread) {
+  size_t most = 0;
+  for (int i = 0; i < tr_model_pieces(model); i++) {
+    const tr_piece *piece = tr_model_piece(model, i);
+    size_t need = piece->ops->scratch ? piece->ops->scratch(piece, kernels, type, rows, nthread) : 0;
+    if (need > most) most = need;
+  }
+  return tr_arena_rounded(most) + TR_ARENA_ALIGN;
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 120
+// Proves that training on several ranks (as threads) is training on one: losses, gradients, norms, clipping and weights, under
+// every way to accumulate, reduce and split the work, with ragged and missing labels; and that the bits repeat.
+#include "run/parallel_cases.h"
+
+static void sgd_on_any_number_of_ranks(void **state) {
+  (void)state;
+  static const int ranks[] = {2, 3, 4, 8};
+  for (int i = 0; i < 4; i++) {
+    rh_case c = pc_training(ranks[i], TR_OPTIM_SGD, TR_LAUNCH_THREADS);
+    c.optim.momentum = 0.9 * (i % 2);
+    pc_check(&c);
+  }
+}
+
+static void adamw_with_clipping_and_dropout(void **state) {
+  (void)state;
+  static const int ranks[] = {2, 3, 8};
+  for (int i = 0; i < 3; i++) {
+    rh_case c = pc_training(ranks[i], TR_OPTIM_ADAMW, TR_LAUNCH_THREADS);
+    c.clip = 0.5;
+    c.dropout = 0.1 * (i % 2);
+    c.tied = i != 1;
+    pc_check(&c);
+  }
+}
+
+static void one_rank_accumulates(void **state) {
+  (void)state;
+  rh_case c = pc_training(1, TR_OPTIM_SGD, TR_LAUNCH_THREADS);
+  for (int micro = 1; micro <= 3; micro += 2)
+    for (int sync = TR_SYNC_LAST; sync <= TR_SYNC_EVERY; sync++) {
+      c.micro = micro;
+      c.sync = (tr_grad_sync)sync;
+      pc_check(&c);
+    }
+}
+
+// Accumulation, when to reduce, buckets and the split backward pass, all together.
+static void every_way_to_reduce(void **state) {
+  (void)state;
+  static const int64_t bucket[] = {0, 2000, 1 << 30};
+  for (int k = 0; k < 12; k++) {
+    rh_case c = rh_default();
+    c.nrank = 2 + k % 2;
+    c.micro = k % 4 < 2 ? 3 : 1;
+    c.sync = k / 6 ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    c.bucket = bucket[k % 3];
+    c.split = k / 3 % 2;
+    c.dropout = 0.1;
+    c.sequences = 11;
+    c.steps = 3;
+    pc_check(&c);
+  }
+}
+
+static void ranks_without_valid_targets_and_without_rows(void **state) {
+  (void)state;
+  rh_case c = rh_default();
+  c.nrank = 4;
+  c.steps = 2;
+  c.labels = RH_FIRST_IGNORED; // rank 0 has rows, none of which counts
+  pc_check(&c);
+  c.labels = RH_RAGGED;
+  c.sequences = 5; // 2, 2, 1, 0
+  pc_check(&c);
+  c.sequences = 4;
+  c.nrank = 8;
+  c.sync = TR_SYNC_EVERY;
+  c.micro = 2;
+  pc_check(&c);
+}
+
+static void a_step_without_valid_tokens_changes_nothing(void **state) {
+  (void)state;
+  rh_case c = rh_default();
+  c.nrank = 2;
+  c.optim.weight_decay = 0.1;
+  c.labels = RH_NONE_VALID;
+  rh_result *none = rh_run(&c);
+  assert_int_equal(none->tokens[0], 0);
+  assert_true(none->skipped[0]);
+  assert_true(none->loss[0] == 0 && none->norm[0] == 0);
+  c.lr = 0;
+  c.labels = RH_RAGGED;
+  rh_result *start = rh_run(&c);
+  int64_t total = rh_total(&c);
+  assert_memory_equal(none->weights, start->weights, (size_t)total * sizeof(double));
+  rh_free(none);
+  rh_free(start);
+}
+
+static void bits_repeat_and_do_not_depend_on_threads(void **state) {
+  (void)state;
+  rh_case c = pc_training(3, TR_OPTIM_ADAMW, TR_LAUNCH_THREADS), other = c;
+  c.steps = other.steps = 4;
+  c.dropout = other.dropout = 0.1;
+  pc_same_bits(&c, &other);
+  for (int nthread = 2; nthread <= 3; nthread++) {
+    other.nthread = nthread;
+    pc_same_bits(&c, &other);
+  }
+}
+
+// The order of every sum is the same, so the bits are.
+static void splitting_the_backward_pass_or_the_buckets_keeps_the_bits(void **state) {
+  (void)state;
+  rh_case c = pc_training(2, TR_OPTIM_SGD, TR_LAUNCH_THREADS), other = c;
+  c.steps = other.steps = 3;
+  c.micro = other.micro = 2;
+  other.split = 1;
+  pc_same_bits(&c, &other);
+  other.bucket = 1 << 30;
+  pc_same_bits(&c, &other);
+}
+
+// The fast table against the naive one on one rank, and its bits for any number of threads and on every rank.
+static void the_fast_kernels_train_the_same_model(void **state) {
+  (void)state;
+  rh_case c = pc_training(3, TR_OPTIM_ADAMW, TR_LAUNCH_THREADS), plain = pc_yardstick(&c), other;
+  c.kernels = tr_kernels_cpu();
+  c.dropout = plain.dropout = 0.1;
+  c.clip = plain.clip = 1;
+  rh_result *got = rh_run(&c), *want = rh_run(&plain);
+  pc_equal(&c, got, want);
+  rh_free(got);
+  rh_free(want);
+  other = c;
+  other.nthread = 2;
+  pc_same_bits(&c, &other);
+}
+
+// Guards the harness: a wrong learning rate, another dropout mask or a lost sequence is far outside the tolerances.
+static void the_comparison_notices_small_mistakes(void **state) {
+  (void)state;
+  rh_case c = pc_training(1, TR_OPTIM_SGD, TR_LAUNCH_THREADS), wrong = c;
+  char tensor[96];
+  c.steps = wrong.steps = 2;
+  wrong.lr = 0.0501;
+  rh_result *a = rh_run(&c), *b = rh_run(&wrong);
+  assert_true(rh_difference(&c, a->weights, b->weights, 0, 1, tensor) > 1e-5);
+  wrong.lr = c.lr;
+  wrong.dropout = 0.01;
+  rh_result *d = rh_run(&wrong);
+  assert_true(rh_difference(&c, a->gradient, d->gradient, 1, 0, tensor) > 1e-4);
+  rh_free(a);
+  rh_free(b);
+  rh_free(d);
+}
+
+static void a_rank_that_fails_stops_the_others(void **state) {
+  (void)state;
+  pc_one_failure_stops_all(3, TR_LAUNCH_THREADS);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sgd_on_any_number_of_ranks),
+      cmocka_unit_test(adamw_with_clipping_and_dropout),
+      cmocka_unit_test(one_rank_accumulates),
+      cmocka_unit_test(every_way_to_reduce),
+      cmocka_unit_test(ranks_without_valid_targets_and_without_rows),
+      cmocka_unit_test(a_step_without_valid_tokens_changes_nothing),
+      cmocka_unit_test(bits_repeat_and_do_not_depend_on_threads),
+      cmocka_unit_test(splitting_the_backward_pass_or_the_buckets_keeps_the_bits),
+      cmocka_unit_test(the_fast_kernels_train_the_same_model),
+      cmocka_unit_test(the_comparison_notices_small_mistakes),
+      cmocka_unit_test(a_rank_that_fails_stops_the_others),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 60
+// Proves the memory plan of values by running random models on it with numbers: every cell of memory starts as garbage, pieces
+// read and write only where the plan says, and each reads exactly what a rank with separate memory for everything would.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "run/run_internal.h"
+#include "trireme/model/gpt2.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VALUES = 128, ROWS = 3 };
+
+static tr_status nothing(const tr_piece_call *call) {
+  (void)call;
+  return TR_OK;
+}
+static const tr_piece_ops ops = {
+    .kind = "test", .forward = nothing, .backward_input = nothing, .backward_weight = nothing};
+
+// One memory of cells (one per TR_ARENA_ALIGN bytes) for each class, and what every value and gradient should hold.
+typedef struct world {
+  const tr_model *model;
+  tr__value_plan plan;
+  int split;
+  double *cell[TR__CLASS_COUNT];
+  double value[VALUES], grad[VALUES];
+} world;
+
+static uint32_t draw(uint64_t *random, uint32_t n) {
+  *random = *random * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*random >> 33) % n;
+}
+
+// ---- random models
+static void random_ports(uint64_t *random, int *unread, int *nunread, int nactivation, int limit,
+                         tr_piece *piece) {
+  int nin = 1 + (int)draw(random, limit < 3 ? (uint32_t)limit : 3);
+  for (int k = 0; k < nin; k++) {
+    int value, again = 0;
+    if (*nunread > 0 && (*nunread > 2 || draw(random, 2)))
+      value = unread[--*nunread];
+    else
+      value = (int)draw(random, (uint32_t)nactivation);
+    for (int j = 0; j < piece->nin; j++) again |= piece->in[j].value == value;
+    if (again) continue;
+    for (int u = 0; u < *nunread; u++)
+      if (unread[u] == value) unread[u] = unread[--*nunread];
+    unsigned use = draw(random, 3) == 0 ? TR_USE_I : draw(random, 2) ? TR_USE_W : 0;
+    if (draw(random, 2)) use |= TR_ALIAS_GRAD;
+    piece->in[piece->nin++] = (tr_port){.value = value, .use = use};
+  }
+}
+
+// Activations are values 0 .. n - 1 in the order in which they are written; all of one width, so that any may share.
+static tr_model *random_model(uint64_t seed) {
+  uint64_t random = seed * 99 + 3;
+  int n = 2 + (int)draw(&random, 24), unread[VALUES], nunread = 0;
+  tr_model *model;
+  assert_int_equal(tr_model_create("random", &model), TR_OK);
+  for (int v = 0; v < n; v++) tr_model_add_value(model, "activation", TR_VALUE_ACTIVATION, 17);
+  int loss = tr_model_add_value(model, "loss", TR_VALUE_STATE, 1);
+  for (int p = 0; p <= n; p++) {
+    tr_piece piece = {.name = "piece", .ops = &ops, .nout = 1, .out = {{.value = p == n ? loss : p}}};
+    if (p > 0) random_ports(&random, unread, &nunread, p, p, &piece);
+    while (p == n && nunread > 0 && piece.nin < TR_PIECE_PORTS)
+      piece.in[piece.nin++] = (tr_port){.value = unread[--nunread]};
+    if (p == n)
+      for (int k = 0; k < piece.nin; k++)
+        piece.in[k].use &= ~(unsigned)TR_ALIAS_GRAD; // the loss has another width
+    if (draw(&random, 3) == 0) piece.out[0].use |= TR_USE_DW;
+    if (draw(&random, 4) == 0) piece.out[0].use |= TR_USE_I;
+    if (draw(&random, 3) == 0) {
+      int state = tr_model_add_value(model, "state", TR_VALUE_STATE, 2);
+      piece.out[piece.nout++] = (tr_port){.value = state, .use = draw(&random, 2) ? TR_USE_I : 0};
+    }
+    tr_model_add_piece(model, &piece);
+    if (p < n) unread[nunread++] = p;
+  }
+  if (tr_model_finish(model) == TR_OK) return model;
+  tr_model_destroy(model); // too many values were never read: the caller draws again
+  return NULL;
+}
+
+// ---- running on the plan
+static size_t ncell(const world *w, int v) {
+  const tr_value *value = tr_model_value(w->model, v);
+  size_t nbyte = (size_t)(ROWS * value->width) * sizeof(float);
+  return (nbyte + TR_ARENA_ALIGN - 1) / TR_ARENA_ALIGN;
+}
+
+static double *cells(const world *w, const tr__place *place) {
+  assert_true(place->where != TR__NONE && place->offset % TR_ARENA_ALIGN == 0);
+  return w->cell[place->where] + place->offset / TR_ARENA_ALIGN;
+}
+
+static void write_cells(const world *w, int v, const tr__place *place, double number) {
+  assert_true(place->offset / TR_ARENA_ALIGN + ncell(w, v) <= w->plan.size[place->where] / TR_ARENA_ALIGN);
+  for (size_t i = 0; i < ncell(w, v); i++) cells(w, place)[i] = number;
+}
+
+static void expect_cells(const world *w, int v, const tr__place *place, double number) {
+  for (size_t i = 0; i < ncell(w, v); i++)
+    if (!(cells(w, place)[i] == number))
+      fail_msg("'%s' (value %d) was overwritten: %g, not %g", tr_model_value(w->model, v)->name, v,
+               cells(w, place)[i], number);
+}
+
+static void forward(world *w) {
+  for (int p = 0; p < tr_model_pieces(w->model); p++) {
+    const tr_piece *piece = tr_model_piece(w->model, p);
+    for (int k = 0; k < piece->nin; k++)
+      expect_cells(w, piece->in[k].value, &w->plan.value[piece->in[k].value], w->value[piece->in[k].value]);
+    for (int k = 0; k < piece->nout; k++) {
+      int v = piece->out[k].value;
+      w->value[v] = v + 1;
+      write_cells(w, v, &w->plan.value[v], w->value[v]);
+    }
+    for (int k = 0; k < piece->nin; k++)
+      expect_cells(w, piece->in[k].value, &w->plan.value[piece->in[k].value], w->value[piece->in[k].value]);
+  }
+}
+
+// What the backward functions of `piece` for inputs (TR_USE_I) or weights (TR_USE_W) read of the forward pass.
+static void expect_saved(const world *w, const tr_piece *piece, unsigned use) {
+  for (int k = 0; k < piece->nin; k++)
+    if (piece->in[k].use & use)
+      expect_cells(w, piece->in[k].value, &w->plan.value[piece->in[k].value], w->value[piece->in[k].value]);
+  for (int k = 0; k < piece->nout; k++)
+    if (piece->out[k].use & use)
+      expect_cells(w, piece->out[k].value, &w->plan.value[piece->out[k].value],
+                   w->value[piece->out[k].value]);
+}
+
+static int has_grad(const world *w, int v) {
+  return tr_model_value(w->model, v)->kind == TR_VALUE_ACTIVATION;
+}
+
+static void expect_out_grads(const world *w, const tr_piece *piece, unsigned use) {
+  for (int k = 0; k < piece->nout; k++) {
+    int v = piece->out[k].value;
+    if (has_grad(w, v) && (use == 0 || piece->out[k].use & use))
+      expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
+  }
+}
+
+static void backward_input(world *w, int p) {
+  const tr_piece *piece = tr_model_piece(w->model, p);
+  int out = piece->out[0].value;
+  const double *shared = has_grad(w, out) ? cells(w, &w->plan.grad[out]) : NULL;
+  expect_saved(w, piece, TR_USE_I);
+  expect_out_grads(w, piece, 0);
+  for (int k = piece->nin; k-- > 0;) { // as the residual does: first the ports that are only read
+    int v = piece->in[k].value, first = tr_model_grad_is_first(w->model, p, k);
+    int alias = (piece->in[k].use & TR_ALIAS_GRAD) != 0;
+    double *din = cells(w, &w->plan.grad[v]);
+    double part = alias ? w->grad[out] : 0.5 + p + 100 * k;
+    if (!first) expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
+    w->grad[v] = first ? part : w->grad[v] + part;
+    if (din == shared)
+      assert_true(alias && first);
+    else
+      write_cells(w, v, &w->plan.grad[v], w->grad[v]);
+  }
+  for (int k = 0; k < piece->nin; k++)
+    expect_cells(w, piece->in[k].value, &w->plan.grad[piece->in[k].value], w->grad[piece->in[k].value]);
+}
+
+static void backward_weight(world *w, int p) {
+  const tr_piece *piece = tr_model_piece(w->model, p);
+  expect_saved(w, piece, TR_USE_W);
+  expect_out_grads(w, piece, TR_USE_DW);
+}
+
+static void check_plan(const tr_model *model, int split) {
+  world w = {.model = model, .split = split};
+  assert_true(tr_model_values(model) <= VALUES);
+  assert_int_equal(tr__value_plan_make(model, TR_F32, ROWS, 1, split, &w.plan), TR_OK);
+  for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) {
+    size_t n = w.plan.size[class] / TR_ARENA_ALIGN;
+    w.cell[class] = malloc(sizeof(double) * (n + 1));
+    for (size_t i = 0; i < n; i++) w.cell[class][i] = NAN;
+  }
+  forward(&w);
+  for (int p = tr_model_pieces(model); p-- > 0;) {
+    backward_input(&w, p);
+    if (!split) backward_weight(&w, p);
+  }
+  for (int p = tr_model_pieces(model); split && p-- > 0;) backward_weight(&w, p);
+  for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) free(w.cell[class]);
+  tr__value_plan_free(&w.plan);
+}
+
+static void random_models_read_what_was_written(void **state) {
+  (void)state;
+  int checked = 0;
+  for (uint64_t seed = 0; seed < 4000; seed++) {
+    tr_model *model = random_model(seed);
+    if (!model) continue;
+    check_plan(model, 0);
+    check_plan(model, 1);
+    checked++;
+    tr_model_destroy(model);
+  }
+  assert_true(checked > 1000);
+}
+
+static tr_model *gpt2(double dropout) {
+  tr_gpt2_config config;
+  tr_model *model;
+  tr_gpt2_config_init(&config);
+  config.layers = 4;
+  config.width = 24;
+  config.heads = 2;
+  config.dropout_residual = dropout;
+  assert_int_equal(tr_gpt2_create(&config, &model), TR_OK);
+  return model;
+}
+
+static void gpt2_reads_what_was_written(void **state) {
+  (void)state;
+  for (int k = 0; k < 4; k++) {
+    tr_model *model = gpt2(k / 2 ? 0.1 : 0);
+    check_plan(model, k % 2);
+    tr_model_destroy(model);
+  }
+}
+
+// Per layer, temporaries of forward and gradients share one area that does not grow with depth.
+static void temporaries_do_not_grow_with_depth(void **state) {
+  (void)state;
+  size_t size[2];
+  for (int k = 0; k < 2; k++) {
+    tr_gpt2_config config;
+    tr_model *model;
+    tr__value_plan plan;
+    tr_gpt2_config_init(&config);
+    config.layers = k ? 12 : 2;
+    config.width = 24;
+    config.heads = 2;
+    assert_int_equal(tr_gpt2_create(&config, &model), TR_OK);
+    assert_int_equal(tr__value_plan_make(model, TR_F32, 64, 1, 0, &plan), TR_OK);
+    size[k] = plan.size[TR__TEMPORARY];
+    assert_int_equal(plan.size[TR__IW], 0);
+    tr__value_plan_free(&plan);
+    tr_model_destroy(model);
+  }
+  assert_int_equal(size[0], size[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_models_read_what_was_written),
+      cmocka_unit_test(gpt2_reads_what_was_written),
+      cmocka_unit_test(temporaries_do_not_grow_with_depth),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
