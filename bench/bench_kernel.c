@@ -15,15 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  ROWS = 1024,
-  WIDTH = 768,
-  HIDDEN = 3072,
-  HEADS = 12,
-  VOCAB = 50257,
-  HEAD_ROWS = 256,
-  PARAMETERS = 16 << 20
-};
+enum { ROWS = 1024, WIDTH = 768, HIDDEN = 3072, HEADS = 12, VOCAB = 50257, HEAD_ROWS = 256, PARAMETERS = 16 << 20 };
 
 typedef struct bench {
   tr_compute c;
@@ -60,19 +52,12 @@ static void report_bytes(const bench *b, const char *name, double seconds, doubl
 }
 
 static void run_matmul(bench *b, const void *argument) {
-  if (b->c.kernels->matmul(&b->c, argument, b->a, b->b, NULL, b->out) < 0)
-    fprintf(stderr, "%s\n", tr_status_text());
+  if (b->c.kernels->matmul(&b->c, argument, b->a, b->b, NULL, b->out) < 0) fprintf(stderr, "%s\n", tr_status_text());
 }
 
 static tr_matmul product(const bench *b, int64_t m, int64_t n, int64_t k, int trans_a, int trans_b) {
-  tr_matmul p = {.m = m,
-                 .n = n,
-                 .k = k,
-                 .trans_a = trans_a,
-                 .trans_b = trans_b,
-                 .ldc = n,
-                 .type = b->type,
-                 .type_c = b->type};
+  tr_matmul p = {
+      .m = m, .n = n, .k = k, .trans_a = trans_a, .trans_b = trans_b, .ldc = n, .type = b->type, .type_c = b->type};
   p.lda = trans_a ? m : k;
   p.ldb = trans_b ? k : n;
   return p;
@@ -104,16 +89,13 @@ static void bench_matmul(bench *b) {
 static void run_attention(bench *b, const void *argument) {
   const tr_attention *p = argument;
   const size_t e = tr_dtype_size(b->type);
-  b->c.kernels->attention_forward(&b->c, p, b->a, b->a + WIDTH * e, b->a + 2 * WIDTH * e, NULL, b->b,
-                                  b->wide);
+  b->c.kernels->attention_forward(&b->c, p, b->a, b->a + WIDTH * e, b->a + 2 * WIDTH * e, NULL, b->b, b->wide);
 }
 static void run_attention_backward(bench *b, const void *argument) {
   const tr_attention *p = argument;
   const size_t e = tr_dtype_size(b->type);
-  tr_attention_grad g = {
-      .q = b->a, .k = b->a + WIDTH * e, .v = b->a + 2 * WIDTH * e, .out = b->b, .lse = b->wide};
-  g.dout = b->b, g.dq = b->out, g.dk = b->out + WIDTH * e, g.dv = b->out + 2 * WIDTH * e,
-  g.grad_type = b->type;
+  tr_attention_grad g = {.q = b->a, .k = b->a + WIDTH * e, .v = b->a + 2 * WIDTH * e, .out = b->b, .lse = b->wide};
+  g.dout = b->b, g.dq = b->out, g.dk = b->out + WIDTH * e, g.dv = b->out + 2 * WIDTH * e, g.grad_type = b->type;
   b->c.kernels->attention_backward(&b->c, p, &g);
 }
 
@@ -135,8 +117,7 @@ static void bench_attention(bench *b) {
 }
 
 static void run_head(bench *b, const void *argument) {
-  tr_head_loss p = {
-      .rows = HEAD_ROWS, .width = WIDTH, .vocab = VOCAB, .type = b->type, .scale = 1.0 / HEAD_ROWS};
+  tr_head_loss p = {.rows = HEAD_ROWS, .width = WIDTH, .vocab = VOCAB, .type = b->type, .scale = 1.0 / HEAD_ROWS};
   p.x = b->a, p.w = b->b, p.target = b->token, p.loss = b->wide, p.add = 1;
   if (argument) p.dx = b->out, p.dw = b->more;
   if (b->c.kernels->head_loss(&b->c, &p) < 0) fprintf(stderr, "%s\n", tr_status_text());
@@ -155,8 +136,8 @@ static void run_norm(bench *b, const void *argument) {
 }
 static void run_norm_backward(bench *b, const void *argument) {
   (void)argument;
-  b->c.kernels->layernorm_backward(&b->c, ROWS, WIDTH, b->type, b->b, b->a, b->b, b->wide, b->wide + ROWS,
-                                   b->out, 1, b->more, b->more + WIDTH, 1);
+  b->c.kernels->layernorm_backward(&b->c, ROWS, WIDTH, b->type, b->b, b->a, b->b, b->wide, b->wide + ROWS, b->out, 1,
+                                   b->more, b->more + WIDTH, 1);
 }
 static void run_gelu(bench *b, const void *argument) {
   (void)argument;
@@ -180,13 +161,12 @@ static void run_column_sum(bench *b, const void *argument) {
 }
 static void run_embedding(bench *b, const void *argument) {
   (void)argument;
-  b->c.kernels->embedding_forward(&b->c, ROWS, WIDTH, b->type, b->token, b->position, b->b, b->a, NULL,
-                                  b->out);
+  b->c.kernels->embedding_forward(&b->c, ROWS, WIDTH, b->type, b->token, b->position, b->b, b->a, NULL, b->out);
 }
 static void run_embedding_backward(bench *b, const void *argument) {
   (void)argument;
-  b->c.kernels->embedding_backward(&b->c, ROWS, WIDTH, b->type, b->token, b->position, NULL, b->a, b->more,
-                                   VOCAB, 1, b->wide, ROWS, 1);
+  b->c.kernels->embedding_backward(&b->c, ROWS, WIDTH, b->type, b->token, b->position, NULL, b->a, b->more, VOCAB, 1,
+                                   b->wide, ROWS, 1);
 }
 static void run_adamw(bench *b, const void *argument) {
   (void)argument;

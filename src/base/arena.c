@@ -72,9 +72,7 @@ void *tr_arena_alloc(tr_arena *arena, size_t nbyte) {
   return block;
 }
 
-size_t tr_arena_mark(const tr_arena *arena) {
-  return arena->used;
-}
+size_t tr_arena_mark(const tr_arena *arena) { return arena->used; }
 
 void tr_arena_reset(tr_arena *arena, size_t mark) {
   if (mark <= arena->used) arena->used = mark;

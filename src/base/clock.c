@@ -17,9 +17,7 @@ int64_t tr_clock_ns(void) {
   return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
-double tr_clock_seconds(void) {
-  return (double)tr_clock_ns() * 1e-9;
-}
+double tr_clock_seconds(void) { return (double)tr_clock_ns() * 1e-9; }
 
 void tr_clock_sleep_ns(int64_t ns) {
   if (ns <= 0) return;

@@ -39,9 +39,7 @@ static uint64_t saved_states(void) {
   return (uint64_t)d << 32 | a;
 }
 
-static int has_all(uint64_t value, uint64_t bits) {
-  return (value & bits) == bits;
-}
+static int has_all(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
 
 static tr_isa detect(void) {
   const uint64_t avx_state = 0x6, avx512_state = 0xE6, tile_state = 0x60000;
@@ -70,9 +68,7 @@ static int brand(char text[49]) {
   return 1;
 }
 #else
-static tr_isa detect(void) {
-  return TR_ISA_BASE;
-}
+static tr_isa detect(void) { return TR_ISA_BASE; }
 
 static int brand(char text[49]) {
   text[0] = '\0';

@@ -61,8 +61,7 @@ void tr_file_map_close(tr_file_map *map) {
 
 // Read to the end or to one byte past the limit, whatever the file claims its size is (pipes and /proc say
 // 0).
-static tr_status read_all(int fd, const char *path, size_t limit, size_t expected, char **data,
-                          size_t *nbyte) {
+static tr_status read_all(int fd, const char *path, size_t limit, size_t expected, char **data, size_t *nbyte) {
   size_t size = 0, capacity = (expected < limit ? expected : limit) + 2;
   char *buffer = malloc(capacity);
   while (buffer) {
@@ -175,8 +174,7 @@ tr_status tr_file_append(const char *path, const void *data, size_t nbyte) {
     status = io_error(path, "append");
   } else if ((size_t)n != nbyte) {
     // A second write() could land behind somebody else's record.
-    status = tr_error(TR_ERR_IO, "%s: cannot append: only %zd of %zu bytes were taken (disk full?)", path, n,
-                      nbyte);
+    status = tr_error(TR_ERR_IO, "%s: cannot append: only %zd of %zu bytes were taken (disk full?)", path, n, nbyte);
   }
   if (close(fd) != 0 && errno != EINTR && status == TR_OK) status = io_error(path, "close");
   return status;
@@ -271,10 +269,6 @@ tr_status tr_file_remove_tree(const char *path) {
   return status;
 }
 
-int tr_file_exists(const char *path) {
-  return access(path, F_OK) == 0;
-}
+int tr_file_exists(const char *path) { return access(path, F_OK) == 0; }
 
-uint64_t tr_hash_bytes(const void *data, size_t nbyte) {
-  return XXH3_64bits(data, nbyte);
-}
+uint64_t tr_hash_bytes(const void *data, size_t nbyte) { return XXH3_64bits(data, nbyte); }

@@ -32,21 +32,14 @@ tr_status tr_json_load(const char *path, size_t limit, json_t **out) {
 static const char *type_name(const json_t *value) {
   if (!value) return "nothing";
   switch (json_typeof(value)) {
-  case JSON_OBJECT:
-    return "an object";
-  case JSON_ARRAY:
-    return "an array";
-  case JSON_STRING:
-    return "a string";
-  case JSON_INTEGER:
-    return "an integer";
-  case JSON_REAL:
-    return "a real number";
+  case JSON_OBJECT: return "an object";
+  case JSON_ARRAY: return "an array";
+  case JSON_STRING: return "a string";
+  case JSON_INTEGER: return "an integer";
+  case JSON_REAL: return "a real number";
   case JSON_TRUE:
-  case JSON_FALSE:
-    return "a boolean";
-  case JSON_NULL:
-    return "null";
+  case JSON_FALSE: return "a boolean";
+  case JSON_NULL: return "null";
   }
   return "something unknown";
 }
@@ -56,12 +49,11 @@ static tr_status wrong_type(const json_t *value, const char *name, const char *k
 }
 
 // *found is NULL when the key may be absent and is.
-static tr_status member(const json_t *object, const char *name, const char *key, int required,
-                        const char *wanted, const json_t **found) {
+static tr_status member(const json_t *object, const char *name, const char *key, int required, const char *wanted,
+                        const json_t **found) {
   *found = NULL;
   if (!json_is_object(object))
-    return tr_error(TR_ERR_DATA, "%s: found %s, wanted an object with the key \"%s\"", name,
-                    type_name(object), key);
+    return tr_error(TR_ERR_DATA, "%s: found %s, wanted an object with the key \"%s\"", name, type_name(object), key);
   const json_t *value = json_object_get(object, key);
   if (!required && (!value || json_is_null(value))) return TR_OK;
   if (!value) return tr_error(TR_ERR_DATA, "%s: key \"%s\" is missing, wanted %s", name, key, wanted);
@@ -69,8 +61,7 @@ static tr_status member(const json_t *object, const char *name, const char *key,
   return TR_OK;
 }
 
-tr_status tr_json_get_int(const json_t *object, const char *name, const char *key, int required,
-                          int64_t *out) {
+tr_status tr_json_get_int(const json_t *object, const char *name, const char *key, int required, int64_t *out) {
   const json_t *value;
   TR_TRY(member(object, name, key, required, "an integer", &value));
   if (!value) return TR_OK;
@@ -84,8 +75,7 @@ tr_status tr_json_get_int(const json_t *object, const char *name, const char *ke
   return TR_OK;
 }
 
-tr_status tr_json_get_real(const json_t *object, const char *name, const char *key, int required,
-                           double *out) {
+tr_status tr_json_get_real(const json_t *object, const char *name, const char *key, int required, double *out) {
   const json_t *value;
   TR_TRY(member(object, name, key, required, "a number", &value));
   if (!value) return TR_OK;

@@ -56,9 +56,7 @@ static int wanted(tr_log_level level) {
   return (int)level <= least;
 }
 
-void tr_log_set_level(tr_log_level least) {
-  atomic_store(&least_level, (int)least);
-}
+void tr_log_set_level(tr_log_level least) { atomic_store(&least_level, (int)least); }
 
 void tr_log_set_sink(tr_log_sink sink, void *user) {
   pthread_mutex_lock(&sink_lock);
@@ -74,9 +72,7 @@ void tr_log_set_label(const char *label) {
   memcpy(thread_label, copy, sizeof copy);
 }
 
-const char *tr_log_label(void) {
-  return thread_label;
-}
+const char *tr_log_label(void) { return thread_label; }
 
 // The line without its newline, always terminated.
 static void format_line(char *line, size_t nbyte, tr_log_level level, const char *format, va_list args) {
@@ -111,8 +107,8 @@ static void write_line(tr_log_level level, const char *line) {
   char out[LINE_SIZE + 32];
   int colour = colour_wanted();
   int head = WHEN_SIZE + 1, word = (int)strlen(level_table[level].padded);
-  int n = snprintf(out, sizeof out, "%.*s%s%.*s%s%s\n", head, line, colour ? level_table[level].colour : "",
-                   word, line + head, colour ? "\033[0m" : "", line + head + word);
+  int n = snprintf(out, sizeof out, "%.*s%s%.*s%s%s\n", head, line, colour ? level_table[level].colour : "", word,
+                   line + head, colour ? "\033[0m" : "", line + head + word);
   for (ssize_t done = 0; done < n;) {
     ssize_t more = write(STDERR_FILENO, out + done, (size_t)(n - done));
     if (more < 0 && errno == EINTR) continue;

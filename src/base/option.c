@@ -119,8 +119,7 @@ static const char *suggestion(const tr_options *o, const char *key) {
 
 static tr_status unknown_key(const tr_options *o, const char *place, const char *key) {
   const char *meant = suggestion(o, key);
-  if (meant)
-    return tr_error(TR_ERR_CONFIG, "%s: unknown option \"%.80s\"; did you mean \"%s\"?", place, key, meant);
+  if (meant) return tr_error(TR_ERR_CONFIG, "%s: unknown option \"%.80s\"; did you mean \"%s\"?", place, key, meant);
   return tr_error(TR_ERR_CONFIG, "%s: unknown option \"%.80s\"; --help lists all of them", place, key);
 }
 
@@ -187,8 +186,7 @@ tr_status tr_options_create(const tr_option *table, size_t noption, void *object
   if (!o) return tr_error(TR_ERR_MEMORY, "no memory for a table of %zu options", noption);
   *o = (tr_options){.table = table, .noption = noption, .object = object};
   o->slot = calloc(noption + 1, sizeof *o->slot);
-  tr_status status =
-      o->slot ? collect_names(o) : tr_error(TR_ERR_MEMORY, "no memory for %zu options", noption);
+  tr_status status = o->slot ? collect_names(o) : tr_error(TR_ERR_MEMORY, "no memory for %zu options", noption);
   if (status == TR_OK) status = check_table(o);
   if (status == TR_OK) status = set_defaults(o);
   if (status < 0)
@@ -243,14 +241,12 @@ static tr_status apply_scalar(tr_options *o, const tr_yaml_node *node, const cha
                               const char *place) {
   size_t row = 0;
   if (find_rows(o, key, &row) == 0 && is_section(o, key))
-    return tr_error(TR_ERR_CONFIG,
-                    "%s: \"%s\" is a section of options, not a value; write \"%s.NAME\" or a map", place, key,
-                    key);
+    return tr_error(TR_ERR_CONFIG, "%s: \"%s\" is a section of options, not a value; write \"%s.NAME\" or a map",
+                    place, key, key);
   TR_TRY(resolve(o, key_place, key, &row));
   if (o->slot[row].turn == o->nturn)
-    return tr_error(TR_ERR_CONFIG,
-                    "%s: %s was already set at %s of this file (as \"%s\" here); keep one of them", key_place,
-                    o->table[row].path, o->slot[row].source, key);
+    return tr_error(TR_ERR_CONFIG, "%s: %s was already set at %s of this file (as \"%s\" here); keep one of them",
+                    key_place, o->table[row].path, o->slot[row].source, key);
   const char *value = node->value;
   int null = !node->quoted && (strcmp(value, "null") == 0 || strcmp(value, "~") == 0);
   if (null && o->table[row].type == TR_OPTION_STRING) value = "";
@@ -259,8 +255,8 @@ static tr_status apply_scalar(tr_options *o, const tr_yaml_node *node, const cha
   return TR_OK;
 }
 
-static tr_status not_a_scalar(const tr_options *o, const tr_yaml_node *node, const char *key,
-                              const char *key_place, const char *place) {
+static tr_status not_a_scalar(const tr_options *o, const tr_yaml_node *node, const char *key, const char *key_place,
+                              const char *place) {
   size_t row = 0;
   if (node->kind == TR_YAML_LIST && find_rows(o, key, &row) == 0 && is_section(o, key))
     return tr_error(TR_ERR_CONFIG, "%s: \"%s\" is a section of options, not a list; write a map", place, key);
@@ -310,8 +306,7 @@ tr_status tr_options_apply_yaml(tr_options *o, tr_yaml *yaml) {
 static tr_status no_equals_sign(const tr_options *o, const char *place, const char *key) {
   size_t row = 0;
   const char *example = find_rows(o, key, &row) == 1 ? o->table[row].path : suggestion(o, key);
-  if (example)
-    return tr_error(TR_ERR_CONFIG, "%s: settings have the form key=value; write %s=VALUE", place, example);
+  if (example) return tr_error(TR_ERR_CONFIG, "%s: settings have the form key=value; write %s=VALUE", place, example);
   return tr_error(TR_ERR_CONFIG, "%s: settings have the form key=value", place);
 }
 
@@ -319,11 +314,10 @@ static tr_status no_such_section(const tr_options *o, const char *place, const c
   char top[KEY_LIMIT];
   (void)snprintf(top, sizeof top, "%.*s", (int)strcspn(key, "."), key);
   if (find_subtree(o, top))
-    return tr_error(TR_ERR_CONFIG, "%s: the section \"%s\" is read from run files only; put \"%s\" into one",
-                    place, top, key);
+    return tr_error(TR_ERR_CONFIG, "%s: the section \"%s\" is read from run files only; put \"%s\" into one", place,
+                    top, key);
   if (is_section(o, key))
-    return tr_error(TR_ERR_CONFIG, "%s: \"%s\" is a section of options; write %s.NAME=VALUE", place, key,
-                    key);
+    return tr_error(TR_ERR_CONFIG, "%s: \"%s\" is a section of options; write %s.NAME=VALUE", place, key, key);
   return TR_OK;
 }
 

@@ -12,8 +12,7 @@ static void append_row(const tr_option *row, tr_text *out) {
   tr__option_accepted(row, out);
   tr_text_append(out, *tr__option_default(row) ? ", default %s" : ", default empty", tr__option_default(row));
   const char *rest = row->alias, *word;
-  for (size_t n; (word = tr__option_next_word(&rest, &n));)
-    tr_text_append(out, "; also --%.*s", (int)n, word);
+  for (size_t n; (word = tr__option_next_word(&rest, &n));) tr_text_append(out, "; also --%.*s", (int)n, word);
   if (row->env) tr_text_append(out, "; environment %s", row->env);
   tr_text_append(out, "\n      %s\n", row->help ? row->help : "");
 }
@@ -23,8 +22,7 @@ static int selected(const tr_option *row, const char *prefix) {
 }
 
 // The selected rows of the section of row `first`; the heading comes with the first of them.
-static void append_section(const tr_option *table, size_t noption, size_t first, const char *prefix,
-                           tr_text *out) {
+static void append_section(const tr_option *table, size_t noption, size_t first, const char *prefix, tr_text *out) {
   size_t n = tr__option_section(table[first].path);
   int headed = 0;
   for (size_t i = first; i < noption; i++) {

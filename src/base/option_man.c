@@ -22,9 +22,7 @@ static void append_escaped(const char *text, size_t n, tr_text *out) {
   }
 }
 
-static void append_string(const char *text, tr_text *out) {
-  append_escaped(text, strlen(text), out);
-}
+static void append_string(const char *text, tr_text *out) { append_escaped(text, strlen(text), out); }
 
 static void append_row(const tr_option *row, tr_text *out) {
   tr_text accepted = {0};
@@ -58,17 +56,14 @@ static void append_section(const tr_option *table, size_t noption, size_t first,
       append_row(&table[i], out);
 }
 
-void tr_options_man(const tr_option *table, size_t noption, const char *command, const char *summary,
-                    tr_text *out) {
+void tr_options_man(const tr_option *table, size_t noption, const char *command, const char *summary, tr_text *out) {
   tr_text_append(out, ".TH \"");
-  for (const char *c = command; *c; c++)
-    tr_text_append(out, *c == '-' ? "\\-" : "%c", toupper((unsigned char)*c));
+  for (const char *c = command; *c; c++) tr_text_append(out, *c == '-' ? "\\-" : "%c", toupper((unsigned char)*c));
   tr_text_append(out, "\" 1\n.nh\n.ad l\n.SH NAME\n");
   append_string(command, out);
   tr_text_append(out, " \\- ");
   append_string(summary, out);
   tr_text_append(out, "\n.SH OPTIONS\nEach is a key of a run file, or an argument of the form key=value.\n");
   for (size_t i = 0; i < noption; i++)
-    if (tr__option_first_of(table, i, tr__option_section(table[i].path)))
-      append_section(table, noption, i, out);
+    if (tr__option_first_of(table, i, tr__option_section(table[i].path))) append_section(table, noption, i, out);
 }

@@ -115,14 +115,10 @@ static void print_raw(const tr_yaml_node *node, int indent, tr_text *out) {
   }
 }
 
-size_t tr__option_section(const char *path) {
-  return strcspn(path, ".");
-}
+size_t tr__option_section(const char *path) { return strcspn(path, "."); }
 
 // Length of row `path` up to the dot after its first n characters (n: a section's length with its dot, or 0).
-static size_t part_end(const char *path, size_t n) {
-  return n + strcspn(path + n, ".");
-}
+static size_t part_end(const char *path, size_t n) { return n + strcspn(path + n, "."); }
 
 int tr__option_first_of(const tr_option *table, size_t i, size_t n) {
   for (size_t j = 0; j < i; j++) {
@@ -133,8 +129,7 @@ int tr__option_first_of(const tr_option *table, size_t i, size_t n) {
 }
 
 // All rows that agree with row `first` in the first n characters, which end in a dot (or are none).
-static void print_section(const tr_options *o, size_t first, size_t n, int indent, int with_source,
-                          tr_text *out) {
+static void print_section(const tr_options *o, size_t first, size_t n, int indent, int with_source, tr_text *out) {
   for (size_t i = first; i < o->noption; i++) {
     const tr_option *row = &o->table[i];
     size_t end;

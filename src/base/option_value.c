@@ -12,16 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *tr__option_text(const tr_text *text) {
-  return text->data ? text->data : "";
-}
-const char *tr__option_default(const tr_option *row) {
-  return row->def ? row->def : "";
-}
+const char *tr__option_text(const tr_text *text) { return text->data ? text->data : ""; }
+const char *tr__option_default(const tr_option *row) { return row->def ? row->def : ""; }
 
-static char folded(char c) {
-  return c == '-' ? '_' : c;
-}
+static char folded(char c) { return c == '-' ? '_' : c; }
 
 int tr__option_name_equal(const char *a, const char *b) {
   while (*a && folded(*a) == folded(*b)) a++, b++;
@@ -100,9 +94,7 @@ void tr__option_accepted(const tr_option *row, tr_text *out) {
   append_words(row->choices, out);
 }
 
-static void *field(const tr_option *row, void *object) {
-  return (char *)object + row->offset;
-}
+static void *field(const tr_option *row, void *object) { return (char *)object + row->offset; }
 
 static tr_status check_range(const tr_option *row, const char *value, double number) {
   if (row->min == row->max || (number >= row->min && number <= row->max)) return TR_OK;
@@ -125,12 +117,8 @@ static tr_status store_number(const tr_option *row, void *object, const char *va
     TR_TRY(check_range(row, value, (double)count));
     *(int64_t *)field(row, object) = count;
     return TR_OK;
-  case TR_OPTION_REAL:
-    TR_TRY(tr_parse_real(value, &real));
-    break;
-  default:
-    TR_TRY(tr_parse_duration(value, &real));
-    break;
+  case TR_OPTION_REAL: TR_TRY(tr_parse_real(value, &real)); break;
+  default: TR_TRY(tr_parse_duration(value, &real)); break;
   }
   TR_TRY(check_range(row, value, real));
   *(double *)field(row, object) = real;
@@ -168,8 +156,7 @@ static tr_status store_choice(const tr_option *row, void *object, const char *va
   if (index < 0) {
     char closest[WORD_LIMIT];
     closest_choice(row, value, closest);
-    if (*closest)
-      return tr_error(TR_ERR_CONFIG, "\"%.60s\" is no choice (did you mean \"%s\"?)", value, closest);
+    if (*closest) return tr_error(TR_ERR_CONFIG, "\"%.60s\" is no choice (did you mean \"%s\"?)", value, closest);
     return tr_error(TR_ERR_CONFIG, "\"%.60s\" is no choice", value);
   }
   *(int *)field(row, object) = index;
@@ -177,8 +164,7 @@ static tr_status store_choice(const tr_option *row, void *object, const char *va
 }
 
 static tr_status store_string(const tr_option *row, void *object, const char *value) {
-  if (!tr__text_is_utf8(value))
-    return tr_error(TR_ERR_CONFIG, "the text is not valid UTF-8, which run files need");
+  if (!tr__text_is_utf8(value)) return tr_error(TR_ERR_CONFIG, "the text is not valid UTF-8, which run files need");
   char *copy = strdup(value);
   if (!copy) return tr_error(TR_ERR_MEMORY, "no memory for a text of %zu bytes", strlen(value));
   char **place = field(row, object);
@@ -191,14 +177,10 @@ tr_status tr__option_store(const tr_option *row, void *object, const char *value
   switch (row->type) {
   case TR_OPTION_INT:
   case TR_OPTION_REAL:
-  case TR_OPTION_DURATION:
-    return store_number(row, object, value);
-  case TR_OPTION_BOOL:
-    return store_bool(row, object, value);
-  case TR_OPTION_CHOICE:
-    return store_choice(row, object, value);
-  case TR_OPTION_STRING:
-    return store_string(row, object, value);
+  case TR_OPTION_DURATION: return store_number(row, object, value);
+  case TR_OPTION_BOOL: return store_bool(row, object, value);
+  case TR_OPTION_CHOICE: return store_choice(row, object, value);
+  case TR_OPTION_STRING: return store_string(row, object, value);
   }
   return tr_error(TR_ERR_INTERNAL, "option %s has no type", row->path);
 }
@@ -220,21 +202,11 @@ void tr__option_value(const tr_option *row, const void *object, tr_text *out) {
     return;
   }
   switch (row->type) {
-  case TR_OPTION_INT:
-    tr_text_append(out, "%lld", (long long)count);
-    break;
+  case TR_OPTION_INT: tr_text_append(out, "%lld", (long long)count); break;
   case TR_OPTION_REAL:
-  case TR_OPTION_DURATION:
-    tr__option_real(real, out);
-    break;
-  case TR_OPTION_BOOL:
-    tr_text_append(out, *(const int *)place ? "true" : "false");
-    break;
-  case TR_OPTION_CHOICE:
-    value_choice(row, *(const int *)place, out);
-    break;
-  case TR_OPTION_STRING:
-    tr__yaml_scalar(*(char *const *)place, 0, out);
-    break;
+  case TR_OPTION_DURATION: tr__option_real(real, out); break;
+  case TR_OPTION_BOOL: tr_text_append(out, *(const int *)place ? "true" : "false"); break;
+  case TR_OPTION_CHOICE: value_choice(row, *(const int *)place, out); break;
+  case TR_OPTION_STRING: tr__yaml_scalar(*(char *const *)place, 0, out); break;
   }
 }

@@ -21,12 +21,8 @@ typedef struct decimal {
 
 enum { EXPONENT_LIMIT = 100000 };
 
-static int is_blank(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-static int is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+static int is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static const char *skip_blanks(const char *p) {
   while (is_blank(*p)) p++;
@@ -127,8 +123,7 @@ tr_status tr_parse_real(const char *text, double *out) {
   if (!scan_decimal(text, &d) || d.end != text + n)
     return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a number: write one like 3, 0.25 or 1e-4", shown, text);
   double value = to_real(text);
-  if (!isfinite(value))
-    return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a number: it is too large", shown, text);
+  if (!isfinite(value)) return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a number: it is too large", shown, text);
   *out = value;
   return TR_OK;
 }
@@ -138,8 +133,7 @@ static double duration_unit(const char *p, size_t n) {
   static const struct {
     const char *name;
     double seconds;
-  } unit[] = {{"", 1},      {"s", 1},    {"ms", 1e-3}, {"us", 1e-6},
-              {"ns", 1e-9}, {"min", 60}, {"h", 3600},  {"d", 86400}};
+  } unit[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"min", 60}, {"h", 3600}, {"d", 86400}};
   for (size_t i = 0; i < sizeof unit / sizeof *unit; i++)
     if (strlen(unit[i].name) == n && memcmp(unit[i].name, p, n) == 0) return unit[i].seconds;
   return 0;
@@ -156,11 +150,10 @@ tr_status tr_parse_duration(const char *text, double *seconds) {
     factor = unit > text + n ? 1 : duration_unit(unit, (size_t)(text + n - unit));
   }
   if (factor == 0)
-    return tr_error(TR_ERR_CONFIG,
-                    "\"%.*s\" is not a duration: write one like 30, 30s, 250ms, 5min, 2h or 1d", shown, text);
+    return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a duration: write one like 30, 30s, 250ms, 5min, 2h or 1d", shown,
+                    text);
   double value = to_real(text) * factor;
-  if (!isfinite(value))
-    return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a duration: it is too long", shown, text);
+  if (!isfinite(value)) return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a duration: it is too long", shown, text);
   if (value < 0) return tr_error(TR_ERR_CONFIG, "\"%.*s\" is not a duration: it is negative", shown, text);
   *seconds = value;
   return TR_OK;

@@ -54,9 +54,7 @@ uint32_t tr_rng_u32(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t
   return word[feature % 4];
 }
 
-static float unit_float(uint32_t word) {
-  return (float)(word >> 8) * 0x1p-24f;
-}
+static float unit_float(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
 float tr_rng_uniform(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t feature) {
   return unit_float(tr_rng_u32(key, sample, position, feature));
@@ -92,18 +90,10 @@ static void sincos_turn(uint32_t turn, double *sine, double *cosine) {
   }
   s *= a;
   switch (quadrant & 3) {
-  case 0:
-    *sine = s, *cosine = c;
-    break;
-  case 1:
-    *sine = c, *cosine = -s;
-    break;
-  case 2:
-    *sine = -s, *cosine = -c;
-    break;
-  default:
-    *sine = -c, *cosine = s;
-    break;
+  case 0: *sine = s, *cosine = c; break;
+  case 1: *sine = c, *cosine = -s; break;
+  case 2: *sine = -s, *cosine = -c; break;
+  default: *sine = -c, *cosine = s; break;
   }
 }
 
@@ -154,6 +144,4 @@ void tr_rng_uniform_fill(tr_rng_key key, uint64_t first, size_t n, float *out) {
   fill(uniform_block, key, first, n, out);
 }
 
-uint64_t tr_hash_string(const char *text) {
-  return XXH64(text, strlen(text), 0);
-}
+uint64_t tr_hash_string(const char *text) { return XXH64(text, strlen(text), 0); }

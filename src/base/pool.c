@@ -84,8 +84,7 @@ static void wait_while(gate *g, unsigned old, int nspin) {
 
 static void gate_open(gate *g, unsigned value) {
   atomic_store(&g->value, value);
-  if (atomic_load(&g->sleepers) > 0)
-    syscall(SYS_futex, &g->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  if (atomic_load(&g->sleepers) > 0) syscall(SYS_futex, &g->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 static void run_share(const tr_pool *pool, int index) {
@@ -163,8 +162,7 @@ static void pool_free(tr_pool *pool) {
   free(pool);
 }
 
-tr_status tr_pool_create(int nthread, int spin, void (*init)(void *user, int worker), void *user,
-                         tr_pool **out) {
+tr_status tr_pool_create(int nthread, int spin, void (*init)(void *user, int worker), void *user, tr_pool **out) {
   if (nthread < 1 || nthread > NTHREAD_MAX) {
     return tr_error(TR_ERR_USAGE, "a pool of %d threads: give 1 to %d", nthread, NTHREAD_MAX);
   }
@@ -195,9 +193,7 @@ void tr_pool_destroy(tr_pool *pool) {
   pool_free(pool);
 }
 
-int tr_pool_nthread(const tr_pool *pool) {
-  return pool ? pool->nthread : 1;
-}
+int tr_pool_nthread(const tr_pool *pool) { return pool ? pool->nthread : 1; }
 
 void tr_pool_run(tr_pool *pool, int ntask, tr_pool_task fn, void *context) {
   // A single task is not worth waking anybody.

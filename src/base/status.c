@@ -61,13 +61,9 @@ void tr_error_prefix(const char *format, ...) {
   memcpy(record, text, strlen(text) + 1);
 }
 
-const char *tr_status_text(void) {
-  return record;
-}
+const char *tr_status_text(void) { return record; }
 
-void tr_status_clear(void) {
-  record[0] = '\0';
-}
+void tr_status_clear(void) { record[0] = '\0'; }
 
 const char *tr_status_name(tr_status code) {
   const status_row *row = find_row(code);

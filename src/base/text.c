@@ -120,9 +120,7 @@ static char folded(char c) {
   return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-static size_t least(size_t a, size_t b) {
-  return a < b ? a : b;
-}
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 // Edits that turn a into b: insert, delete, replace, or swap two neighbours. Case and dash against underscore
 // are free.

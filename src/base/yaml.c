@@ -65,8 +65,8 @@ static tr_status error_at(const builder *b, yaml_mark_t mark, const char *what) 
 
 static tr_status named_error_at(const builder *b, yaml_mark_t mark, const char *what, const char *name,
                                 const char *help) {
-  return tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: %s \"%.60s\"%s", b->yaml->file, mark.line + 1, mark.column + 1,
-                  what, name, help);
+  return tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: %s \"%.60s\"%s", b->yaml->file, mark.line + 1, mark.column + 1, what,
+                  name, help);
 }
 
 // Where a byte lies: libyaml's reader errors come with an offset only.
@@ -85,11 +85,10 @@ static tr_status syntax_error(const builder *b) {
   const char *problem = p->problem ? p->problem : "cannot be read";
   yaml_mark_t mark = p->error == YAML_READER_ERROR ? mark_of_offset(b, p->problem_offset) : p->problem_mark;
   if (p->error == YAML_READER_ERROR)
-    return tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: a byte is not text: %s; save the file as UTF-8",
-                    b->yaml->file, mark.line + 1, mark.column + 1, problem);
-  tr_status status =
-      tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: not valid YAML: %s; check indentation, quotes and brackets",
-               b->yaml->file, mark.line + 1, mark.column + 1, problem);
+    return tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: a byte is not text: %s; save the file as UTF-8", b->yaml->file,
+                    mark.line + 1, mark.column + 1, problem);
+  tr_status status = tr_error(TR_ERR_CONFIG, "%s:%zu:%zu: not valid YAML: %s; check indentation, quotes and brackets",
+                              b->yaml->file, mark.line + 1, mark.column + 1, problem);
   if (p->context && p->context_mark.line != mark.line)
     status = tr_error(TR_ERR_CONFIG, "%s (%s that starts at line %zu)", tr_status_text(), p->context,
                       p->context_mark.line + 1);
@@ -105,8 +104,7 @@ static tr_status next_event(builder *b) {
 
 static tr_status new_node(builder *b, tr_yaml_kind kind, tr_yaml_node **out) {
   yaml_mark_t mark = b->event.start_mark;
-  if (b->yaml->nnode >= NODE_LIMIT)
-    return error_at(b, mark, "more than 100000 values; a run file has far fewer");
+  if (b->yaml->nnode >= NODE_LIMIT) return error_at(b, mark, "more than 100000 values; a run file has far fewer");
   tr_yaml_node *node = take(b->yaml, sizeof *node);
   if (!node) return TR_ERR_MEMORY;
   b->yaml->nnode++;
@@ -139,15 +137,11 @@ static tr_status refuse_extras(const builder *b) {
     return named_error_at(b, e->start_mark, "alias", (const char *)e->data.alias.anchor,
                           " is not supported; write the value out");
   if (e->type == YAML_SCALAR_EVENT) anchor = e->data.scalar.anchor, tag = e->data.scalar.tag;
-  if (e->type == YAML_MAPPING_START_EVENT)
-    anchor = e->data.mapping_start.anchor, tag = e->data.mapping_start.tag;
-  if (e->type == YAML_SEQUENCE_START_EVENT)
-    anchor = e->data.sequence_start.anchor, tag = e->data.sequence_start.tag;
+  if (e->type == YAML_MAPPING_START_EVENT) anchor = e->data.mapping_start.anchor, tag = e->data.mapping_start.tag;
+  if (e->type == YAML_SEQUENCE_START_EVENT) anchor = e->data.sequence_start.anchor, tag = e->data.sequence_start.tag;
   if (anchor)
-    return named_error_at(b, e->start_mark, "anchor", (const char *)anchor,
-                          " is not supported; write the value out");
-  if (tag)
-    return named_error_at(b, e->start_mark, "tag", (const char *)tag, " is not supported; leave it out");
+    return named_error_at(b, e->start_mark, "anchor", (const char *)anchor, " is not supported; write the value out");
+  if (tag) return named_error_at(b, e->start_mark, "tag", (const char *)tag, " is not supported; leave it out");
   return TR_OK;
 }
 
@@ -155,8 +149,7 @@ static tr_status copy_scalar(builder *b, const char **out) {
   const yaml_event_t *e = &b->event;
   const char *value = (const char *)e->data.scalar.value;
   size_t n = e->data.scalar.length;
-  if (memchr(value, 0, n))
-    return error_at(b, e->start_mark, "a zero byte cannot stand in a text; leave it out");
+  if (memchr(value, 0, n)) return error_at(b, e->start_mark, "a zero byte cannot stand in a text; leave it out");
   *out = take_text(b->yaml, value, n);
   return *out ? TR_OK : TR_ERR_MEMORY;
 }
@@ -180,9 +173,9 @@ static tr_status refuse_duplicates(builder *b, const tr_yaml_node *map) {
   qsort(sorted, map->nchild, sizeof(tr_yaml_node *), by_key_then_place);
   for (size_t i = 1; i < map->nchild; i++)
     if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0)
-      return tr_error(
-          TR_ERR_CONFIG, "%s:%d:%d: key \"%.60s\" is given twice, first at line %d; keep one of them",
-          b->yaml->file, sorted[i]->key_line, sorted[i]->key_column, sorted[i]->key, sorted[i - 1]->key_line);
+      return tr_error(TR_ERR_CONFIG, "%s:%d:%d: key \"%.60s\" is given twice, first at line %d; keep one of them",
+                      b->yaml->file, sorted[i]->key_line, sorted[i]->key_column, sorted[i]->key,
+                      sorted[i - 1]->key_line);
   return TR_OK;
 }
 
@@ -190,8 +183,7 @@ static tr_status refuse_duplicates(builder *b, const tr_yaml_node *map) {
 static tr_status read_member(builder *b, int depth, tr_yaml_node *map) {
   yaml_mark_t mark = b->event.start_mark;
   TR_TRY(refuse_extras(b));
-  if (b->event.type != YAML_SCALAR_EVENT)
-    return error_at(b, mark, "a key must be a plain word, not a map or a list");
+  if (b->event.type != YAML_SCALAR_EVENT) return error_at(b, mark, "a key must be a plain word, not a map or a list");
   const char *key = "";
   TR_TRY(copy_scalar(b, &key));
   if (!*key) return error_at(b, mark, "a key is empty; write \"name: value\"");
@@ -256,9 +248,8 @@ static tr_status read_stream(builder *b) {
   if (root->kind == TR_YAML_SCALAR && !*root->value && !root->quoted)
     TR_TRY(empty_root(b)); // "---" alone
   else if (root->kind != TR_YAML_MAP)
-    return tr_error(TR_ERR_CONFIG,
-                    "%s:%d:%d: the file is a %s; it must be a map such as \"optim: {lr: 1e-3}\"", root->file,
-                    root->line, root->column, root->kind == TR_YAML_LIST ? "list" : "single value");
+    return tr_error(TR_ERR_CONFIG, "%s:%d:%d: the file is a %s; it must be a map such as \"optim: {lr: 1e-3}\"",
+                    root->file, root->line, root->column, root->kind == TR_YAML_LIST ? "list" : "single value");
   TR_TRY(next_event(b)); // document end
   TR_TRY(next_event(b));
   if (b->event.type != YAML_STREAM_END_EVENT)
@@ -310,9 +301,7 @@ tr_status tr_yaml_load(const char *path, tr_yaml **out) {
   return status;
 }
 
-const tr_yaml_node *tr_yaml_root(const tr_yaml *yaml) {
-  return yaml->root;
-}
+const tr_yaml_node *tr_yaml_root(const tr_yaml *yaml) { return yaml->root; }
 
 const tr_yaml_node *tr_yaml_find(const tr_yaml_node *map, const char *key) {
   for (size_t i = 0; map->kind == TR_YAML_MAP && i < map->nchild; i++)

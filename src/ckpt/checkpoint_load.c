@@ -78,8 +78,7 @@ static int compare_folder(const void *a, const void *b) {
   return strcmp(x->name, y->name);
 }
 
-static tr_status list_add(tr__ckpt_folder **list, size_t *count, size_t *capacity,
-                          const tr__ckpt_folder *row) {
+static tr_status list_add(tr__ckpt_folder **list, size_t *count, size_t *capacity, const tr__ckpt_folder *row) {
   if (*count == *capacity) {
     size_t more = *capacity ? 2 * *capacity : 16;
     tr__ckpt_folder *larger = reallocarray(*list, more, sizeof **list);
@@ -115,9 +114,7 @@ tr_status tr__ckpt_list(const char *folder, tr__ckpt_folder **out, size_t *count
   return TR_OK;
 }
 
-static tr_status bad(const char *path) {
-  return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text());
-}
+static tr_status bad(const char *path) { return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text()); }
 
 typedef struct manifest {
   char path[TR__CKPT_PATH_MAX];
@@ -133,8 +130,7 @@ static tr_status check_head(manifest *m) {
     return tr_error(TR_ERR_CKPT, "%s: format is not \"trireme-checkpoint\"", m->path);
   TR_TRY(tr_json_get_int(m->root, m->path, "version", 1, &version));
   if (version != 1)
-    return tr_error(TR_ERR_CKPT, "%s: version is %" PRId64 "; this program reads version 1", m->path,
-                    version);
+    return tr_error(TR_ERR_CKPT, "%s: version is %" PRId64 "; this program reads version 1", m->path, version);
   TR_TRY(tr_json_get_int(m->root, m->path, "step", 1, &step));
   m->files = json_object_get(m->root, "files");
   m->tensors = json_object_get(m->root, "tensors");
@@ -151,8 +147,7 @@ static tr_status load_manifest(const char *folder, manifest *m) {
   *m = (manifest){0};
   TR_TRY(tr__ckpt_join(m->path, folder, TR__CKPT_MANIFEST));
   if (!tr_file_exists(m->path))
-    return tr_error(TR_ERR_CKPT, "%s: no %s in it, so it is not a complete checkpoint", folder,
-                    TR__CKPT_MANIFEST);
+    return tr_error(TR_ERR_CKPT, "%s: no %s in it, so it is not a complete checkpoint", folder, TR__CKPT_MANIFEST);
   TR_TRY(tr_json_load(m->path, TR__CKPT_MANIFEST_MAX, &m->root));
   tr_status status = check_head(m);
   if (status < 0) json_decref(m->root);
@@ -176,8 +171,8 @@ static tr_status check_size(const manifest *m, const json_t *row, const char *pa
   if (stat(path, &about) != 0) return tr_error(TR_ERR_CKPT, "%s: %s", path, strerror(errno));
   if (!S_ISREG(about.st_mode)) return tr_error(TR_ERR_CKPT, "%s: not a regular file", path);
   if (about.st_size == nbyte) return TR_OK;
-  return tr_error(TR_ERR_CKPT, "%s: %lld bytes, where the manifest says %" PRId64, path,
-                  (long long)about.st_size, nbyte);
+  return tr_error(TR_ERR_CKPT, "%s: %lld bytes, where the manifest says %" PRId64, path, (long long)about.st_size,
+                  nbyte);
 }
 
 // Compare with the 16 hexadecimal digits of a manifest row. `tensor` may be NULL.
@@ -188,9 +183,9 @@ static tr_status check_hash(const manifest *m, const json_t *row, const char *pa
   TR_TRY(tr_json_get_string(row, m->path, "xxh3", 1, &wanted));
   snprintf(found, sizeof found, "%016" PRIx64, tr_hash_bytes(data, nbyte));
   if (strcmp(found, wanted) == 0) return TR_OK;
-  return tr_error(TR_ERR_CKPT, "%s: %s%s%shash is %s, where the manifest says %.16s: the bytes have changed",
-                  path, tensor ? "tensor '" : "", tensor ? tr__ckpt_quote(tensor, quoted) : "",
-                  tensor ? "': " : "", found, wanted);
+  return tr_error(TR_ERR_CKPT, "%s: %s%s%shash is %s, where the manifest says %.16s: the bytes have changed", path,
+                  tensor ? "tensor '" : "", tensor ? tr__ckpt_quote(tensor, quoted) : "", tensor ? "': " : "", found,
+                  wanted);
 }
 
 // Rows of tensors stand in the order of files, so each file is opened once: take those of `name` from *next
@@ -211,8 +206,8 @@ static tr_status check_tensors(const manifest *m, const char *name, const char *
     if (entry)
       status = check_hash(m, row, path, tensor, entry->data, entry->nbyte);
     else
-      status = tr_error(TR_ERR_CKPT, "%s: tensor '%s' of the manifest is missing", path,
-                        tr__ckpt_quote(tensor, quoted));
+      status =
+          tr_error(TR_ERR_CKPT, "%s: tensor '%s' of the manifest is missing", path, tr__ckpt_quote(tensor, quoted));
   }
   tr_safetensors_close(file);
   return status;
@@ -243,20 +238,16 @@ static tr_status check_manifest(const char *folder, int hashes) {
     status = check_file(&m, folder, i, hashes, &next);
   }
   if (status == TR_OK && hashes && next < json_array_size(m.tensors)) {
-    status =
-        tr_error(TR_ERR_CKPT, "%s: tensor %zu is of a file that is not listed, or not in the order of files",
-                 m.path, next);
+    status = tr_error(TR_ERR_CKPT, "%s: tensor %zu is of a file that is not listed, or not in the order of files",
+                      m.path, next);
   }
   json_decref(m.root);
 done:
   // A checkpoint that cannot be read is a bad checkpoint, whatever the reason.
-  return status == TR_ERR_DATA || status == TR_ERR_IO ? tr_error(TR_ERR_CKPT, "%s", tr_status_text())
-                                                      : status;
+  return status == TR_ERR_DATA || status == TR_ERR_IO ? tr_error(TR_ERR_CKPT, "%s", tr_status_text()) : status;
 }
 
-tr_status tr_ckpt_verify(const char *path) {
-  return check_manifest(path, 1);
-}
+tr_status tr_ckpt_verify(const char *path) { return check_manifest(path, 1); }
 
 static int has_file(const char *folder, const char *name) {
   char path[TR__CKPT_PATH_MAX];
@@ -274,8 +265,7 @@ static tr_status check_plain(const char *folder) {
 
 static tr_status give(const char *path, char *out, size_t nbyte) {
   size_t n = strlen(path);
-  if (n >= nbyte)
-    return tr_error(TR_ERR_USAGE, "%s: path needs %zu bytes, %zu are there", path, n + 1, nbyte);
+  if (n >= nbyte) return tr_error(TR_ERR_USAGE, "%s: path needs %zu bytes, %zu are there", path, n + 1, nbyte);
   memcpy(out, path, n + 1);
   return TR_OK;
 }
@@ -324,11 +314,10 @@ static tr_status find_below(const char *folder, int verify, char *out, size_t nb
     tr_log_warn("not loadable: %s", tr_status_text());
   }
   if (status < 0 && status != TR_ERR_USAGE && status != TR_ERR_MEMORY) {
-    status = count
-                 ? tr_error(TR_ERR_CKPT, "%s: none of its %zu checkpoints can be loaded; the last reason: %s",
-                            folder, count, tr_status_text())
-                 : tr_error(TR_ERR_CKPT, "%s: no checkpoint in it (no %s, no %s, no %sN folder)", folder,
-                            TR__CKPT_MANIFEST, TR__CKPT_MODEL, TR__CKPT_STEP);
+    status = count ? tr_error(TR_ERR_CKPT, "%s: none of its %zu checkpoints can be loaded; the last reason: %s",
+                              folder, count, tr_status_text())
+                   : tr_error(TR_ERR_CKPT, "%s: no checkpoint in it (no %s, no %s, no %sN folder)", folder,
+                              TR__CKPT_MANIFEST, TR__CKPT_MODEL, TR__CKPT_STEP);
   }
   free(list);
   return status;
@@ -338,8 +327,7 @@ tr_status tr_ckpt_find(const char *path, int verify, char *out, size_t nbyte) {
   struct stat about;
   if (stat(path, &about) != 0) return tr_error(TR_ERR_CKPT, "%s: no checkpoint: %s", path, strerror(errno));
   if (!S_ISDIR(about.st_mode))
-    return tr_error(TR_ERR_CKPT, "%s: not a folder; give a checkpoint or the folder that holds checkpoints",
-                    path);
+    return tr_error(TR_ERR_CKPT, "%s: not a folder; give a checkpoint or the folder that holds checkpoints", path);
   if (has_file(path, TR__CKPT_MANIFEST))
     TR_TRY(check_manifest(path, verify));
   else if (has_file(path, TR__CKPT_MODEL))

@@ -52,9 +52,8 @@ static tr_status check_request(const tr_ckpt_save_options *options, const tr_ckp
     const char *name = file[i].name ? file[i].name : "";
     tr__ckpt_quote(name, quoted);
     if (!tr__ckpt_plain_name(name) || strcmp(name, TR__CKPT_MANIFEST) == 0) {
-      return tr_error(TR_ERR_USAGE,
-                      "'%s' cannot name a file of a checkpoint; use a plain base name that is not %s", quoted,
-                      TR__CKPT_MANIFEST);
+      return tr_error(TR_ERR_USAGE, "'%s' cannot name a file of a checkpoint; use a plain base name that is not %s",
+                      quoted, TR__CKPT_MANIFEST);
     }
     if (!file[i].item == !file[i].text)
       return tr_error(TR_ERR_USAGE, "file '%s' of a checkpoint must have either tensors or text", quoted);
@@ -110,8 +109,7 @@ static tr_status sweep_entry(const char *folder, const char *name) {
     if (!is_stale(name + sizeof latest_tmp - 1)) return TR_OK;
   } else {
     prefix = strlen(TR__CKPT_STEP);
-    const char *end =
-        strncmp(name, TR__CKPT_STEP, prefix) == 0 ? tr__ckpt_digits(name + prefix, &step) : NULL;
+    const char *end = strncmp(name, TR__CKPT_STEP, prefix) == 0 ? tr__ckpt_digits(name + prefix, &step) : NULL;
     size_t infix = strlen(TR__CKPT_OLD);
     if (!end || strncmp(end, TR__CKPT_OLD, infix) != 0 || !is_stale(end + infix)) return TR_OK;
     return sweep_old(folder, name, (size_t)(end - name));
@@ -143,9 +141,7 @@ static void add_row(tr_text *rows, json_t *row) {
   json_decref(row);
 }
 
-static void hash_text(uint64_t hash, char out[17]) {
-  snprintf(out, 17, "%016" PRIx64, hash);
-}
+static void hash_text(uint64_t hash, char out[17]) { snprintf(out, 17, "%016" PRIx64, hash); }
 
 typedef struct manifest {
   tr_text files, tensors;
@@ -160,8 +156,8 @@ static tr_status write_text(const char *path, const char *text, size_t nbyte) {
   return status;
 }
 
-static tr_status write_tensors(const char *path, const tr_ckpt_save_options *options,
-                               const tr_ckpt_file *file, manifest *out, uint64_t *hash) {
+static tr_status write_tensors(const char *path, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
+                               manifest *out, uint64_t *hash) {
   static const tr_metadata format = {"format", "pt"}; // readers of Hugging Face files ask for it
   char text[17];
   uint64_t *tensor_hash = calloc(file->nitem ? file->nitem : 1, sizeof *tensor_hash);
@@ -201,8 +197,8 @@ static tr_status write_manifest(const char *folder, int64_t step, const manifest
   char path[TR__CKPT_PATH_MAX];
   tr_text text = {0};
   TR_TRY(tr__ckpt_join(path, folder, TR__CKPT_MANIFEST));
-  tr_text_append(
-      &text, "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":%" PRId64 ",\n\"files\":[\n", step);
+  tr_text_append(&text, "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":%" PRId64 ",\n\"files\":[\n",
+                 step);
   tr_text_append_bytes(&text, rows->files.data, rows->files.size);
   tr_text_append(&text, "\n],\n\"tensors\":[\n");
   tr_text_append_bytes(&text, rows->tensors.data, rows->tensors.size);
@@ -211,8 +207,8 @@ static tr_status write_manifest(const char *folder, int64_t step, const manifest
   if (text.failed || rows->files.failed || rows->tensors.failed)
     status = tr_error(TR_ERR_MEMORY, "%s: no memory to describe the checkpoint", path);
   else if (text.size > TR__CKPT_MANIFEST_MAX)
-    status = tr_error(TR_ERR_USAGE, "%s: %zu bytes are above the limit of %d", path, text.size,
-                      TR__CKPT_MANIFEST_MAX);
+    status =
+        tr_error(TR_ERR_USAGE, "%s: %zu bytes are above the limit of %d", path, text.size, TR__CKPT_MANIFEST_MAX);
   else
     status = write_text(path, text.data, text.size);
   tr_text_free(&text);

@@ -46,9 +46,7 @@ const char *tr__ckpt_quote(const char *name, char out[TR__CKPT_QUOTE_MAX]) {
 }
 
 // A failure recorded by a general function becomes one of this file.
-static tr_status bad_file(const char *path) {
-  return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text());
-}
+static tr_status bad_file(const char *path) { return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text()); }
 
 // Bound what parsing can cost. Text that is not JSON may pass; the parser refuses it.
 static tr_status check_extent(const char *path, const char *text, size_t nbyte) {
@@ -75,8 +73,7 @@ static tr_status check_extent(const char *path, const char *text, size_t nbyte) 
 static tr_status parse_header(const char *path, const tr_file_map *map, size_t *header_size, json_t **out) {
   uint64_t size = 0;
   if (map->nbyte < sizeof size) {
-    return tr_error(TR_ERR_CKPT, "%s: %zu bytes are too few for a safetensors file (at least 8)", path,
-                    map->nbyte);
+    return tr_error(TR_ERR_CKPT, "%s: %zu bytes are too few for a safetensors file (at least 8)", path, map->nbyte);
   }
   memcpy(&size, map->data, sizeof size);
   if (size == 0) return tr_error(TR_ERR_CKPT, "%s: header size is 0; the smallest header is {}", path);
@@ -85,14 +82,12 @@ static tr_status parse_header(const char *path, const tr_file_map *map, size_t *
                     TR__ST_HEADER_MAX);
   }
   if (size > map->nbyte - sizeof size) {
-    return tr_error(TR_ERR_CKPT,
-                    "%s: header size %" PRIu64 " does not fit into a file of %zu bytes (truncated?)", path,
-                    size, map->nbyte);
+    return tr_error(TR_ERR_CKPT, "%s: header size %" PRIu64 " does not fit into a file of %zu bytes (truncated?)",
+                    path, size, map->nbyte);
   }
   const char *text = (const char *)map->data + sizeof size;
   if (text[0] != '{') {
-    return tr_error(TR_ERR_CKPT, "%s: header starts with byte 0x%02x instead of '{'", path,
-                    (unsigned char)text[0]);
+    return tr_error(TR_ERR_CKPT, "%s: header starts with byte 0x%02x instead of '{'", path, (unsigned char)text[0]);
   }
   TR_TRY(check_extent(path, text, (size_t)size));
   tr_status status = tr_json_parse(text, (size_t)size, "header", out);
@@ -111,8 +106,8 @@ static tr_status check_metadata(const char *path, json_t *header, const json_t *
   if (!json_is_object(metadata)) return tr_error(TR_ERR_CKPT, "%s: __metadata__ is not an object", path);
   json_object_foreach(metadata, key, value) {
     if (!json_is_string(value)) {
-      return tr_error(TR_ERR_CKPT, "%s: __metadata__ key '%s' is not a string; only strings are allowed",
-                      path, tr__ckpt_quote(key, quoted));
+      return tr_error(TR_ERR_CKPT, "%s: __metadata__ key '%s' is not a string; only strings are allowed", path,
+                      tr__ckpt_quote(key, quoted));
     }
   }
   return TR_OK;
@@ -127,8 +122,7 @@ static tr_status parse_type(const json_t *value, tr_dtype *out) {
     *out = (tr_dtype)type;
     return TR_OK;
   }
-  return tr_error(TR_ERR_CKPT,
-                  "dtype '%s' is not known; known are F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 U8",
+  return tr_error(TR_ERR_CKPT, "dtype '%s' is not known; known are F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 U8",
                   tr__ckpt_quote(text, quoted));
 }
 
@@ -151,13 +145,11 @@ static tr_status parse_offsets(const json_t *value, size_t ndata, size_t *begin,
   if (!json_is_array(value) || json_array_size(value) != 2 || !json_is_integer(json_array_get(value, 0)) ||
       !json_is_integer(json_array_get(value, 1)))
     return tr_error(TR_ERR_CKPT, "data_offsets is not an array of two integers");
-  int64_t from = json_integer_value(json_array_get(value, 0)),
-          to = json_integer_value(json_array_get(value, 1));
+  int64_t from = json_integer_value(json_array_get(value, 0)), to = json_integer_value(json_array_get(value, 1));
   if (from < 0 || to < from || (uint64_t)to > ndata) {
     return tr_error(TR_ERR_CKPT,
-                    "data_offsets [%" PRId64 ", %" PRId64
-                    "] are not within the %zu bytes of data (truncated?)",
-                    from, to, ndata);
+                    "data_offsets [%" PRId64 ", %" PRId64 "] are not within the %zu bytes of data (truncated?)", from,
+                    to, ndata);
   }
   *begin = (size_t)from;
   *end = (size_t)to;
@@ -205,17 +197,15 @@ static int compare_key(const void *key, const void *b) {
   return strcmp(key, (*y)->name);
 }
 
-static tr_status check_tiling(const char *path, const tr_safetensors *file, const unsigned char *data,
-                              size_t ndata) {
+static tr_status check_tiling(const char *path, const tr_safetensors *file, const unsigned char *data, size_t ndata) {
   size_t next = 0;
   char quoted[TR__CKPT_QUOTE_MAX];
   for (size_t i = 0; i < file->nentry; i++) {
     const tr_safetensors_entry *entry = &file->entry[i];
     size_t begin = (size_t)((const unsigned char *)entry->data - data);
     if (begin != next) {
-      return tr_error(TR_ERR_CKPT, "%s: tensor '%s' starts at byte %zu of the data where %zu was due: %s",
-                      path, tr__ckpt_quote(entry->name, quoted), begin, next,
-                      begin < next ? "an overlap" : "a hole");
+      return tr_error(TR_ERR_CKPT, "%s: tensor '%s' starts at byte %zu of the data where %zu was due: %s", path,
+                      tr__ckpt_quote(entry->name, quoted), begin, next, begin < next ? "an overlap" : "a hole");
     }
     next = begin + entry->nbyte;
   }
@@ -223,23 +213,20 @@ static tr_status check_tiling(const char *path, const tr_safetensors *file, cons
   return tr_error(TR_ERR_CKPT, "%s: %zu bytes at the end belong to no tensor", path, ndata - next);
 }
 
-static tr_status parse_entries(const char *path, tr_safetensors *file, const unsigned char *data,
-                               size_t ndata) {
+static tr_status parse_entries(const char *path, tr_safetensors *file, const unsigned char *data, size_t ndata) {
   size_t count = json_object_size(file->header) - (file->metadata ? 1 : 0);
   if (count > TR__ST_COUNT_MAX)
     return tr_error(TR_ERR_CKPT, "%s: %zu tensors; the limit is %d", path, count, TR__ST_COUNT_MAX);
   file->entry = calloc(count ? count : 1, sizeof *file->entry);
   file->by_name = calloc(count ? count : 1, sizeof *file->by_name);
-  if (!file->entry || !file->by_name)
-    return tr_error(TR_ERR_MEMORY, "%s: no memory for %zu entries", path, count);
+  if (!file->entry || !file->by_name) return tr_error(TR_ERR_MEMORY, "%s: no memory for %zu entries", path, count);
   const char *name;
   json_t *value;
   json_object_foreach(file->header, name, value) {
     char quoted[TR__CKPT_QUOTE_MAX];
     if (value == file->metadata) continue;
     if (parse_entry(name, value, data, ndata, &file->entry[file->nentry++]) < 0) {
-      return tr_error(TR_ERR_CKPT, "%s: tensor '%s': %s", path, tr__ckpt_quote(name, quoted),
-                      tr_status_text());
+      return tr_error(TR_ERR_CKPT, "%s: tensor '%s': %s", path, tr__ckpt_quote(name, quoted), tr_status_text());
     }
   }
   qsort(file->entry, count, sizeof *file->entry, compare_offset);
@@ -275,9 +262,7 @@ void tr_safetensors_close(tr_safetensors *file) {
   free(file);
 }
 
-size_t tr_safetensors_count(const tr_safetensors *file) {
-  return file->nentry;
-}
+size_t tr_safetensors_count(const tr_safetensors *file) { return file->nentry; }
 
 const tr_safetensors_entry *tr_safetensors_at(const tr_safetensors *file, size_t i) {
   return i < file->nentry ? &file->entry[i] : NULL;
@@ -308,11 +293,10 @@ void tr__ckpt_copy(tr_dtype from, const void *src, tr_dtype to, void *dst, size_
 }
 
 // tile[column][row] to dst[row][column]; called with constant sizes, so that each copy is one move.
-static inline void scatter(const unsigned char *tile, size_t nrow, size_t ncol, unsigned char *dst,
-                           size_t stride, size_t size) {
+static inline void scatter(const unsigned char *tile, size_t nrow, size_t ncol, unsigned char *dst, size_t stride,
+                           size_t size) {
   for (size_t r = 0; r < nrow; r++) {
-    for (size_t c = 0; c < ncol; c++)
-      memcpy(dst + (r * stride + c) * size, tile + (c * TILE + r) * size, size);
+    for (size_t c = 0; c < ncol; c++) memcpy(dst + (r * stride + c) * size, tile + (c * TILE + r) * size, size);
   }
 }
 
@@ -330,18 +314,10 @@ void tr__ckpt_transpose(tr_dtype from, const void *src, size_t width, size_t row
         tr__ckpt_copy(from, line, to, tile + c * TILE * size, nrow);
       }
       switch (size) {
-      case 1:
-        scatter(tile, nrow, ncol, corner, stride, 1);
-        break;
-      case 2:
-        scatter(tile, nrow, ncol, corner, stride, 2);
-        break;
-      case 4:
-        scatter(tile, nrow, ncol, corner, stride, 4);
-        break;
-      default:
-        scatter(tile, nrow, ncol, corner, stride, 8);
-        break;
+      case 1: scatter(tile, nrow, ncol, corner, stride, 1); break;
+      case 2: scatter(tile, nrow, ncol, corner, stride, 2); break;
+      case 4: scatter(tile, nrow, ncol, corner, stride, 4); break;
+      default: scatter(tile, nrow, ncol, corner, stride, 8); break;
       }
     }
   }

@@ -129,8 +129,7 @@ static tr_status make_header(const tr_safetensors_item *item, size_t nitem, cons
   if (!json || out->failed)
     status = tr_error(TR_ERR_MEMORY, "no memory for the header");
   else if (size > TR__ST_HEADER_MAX)
-    status = tr_error(TR_ERR_USAGE, "header of %zu bytes is above the limit of %d bytes", length,
-                      TR__ST_HEADER_MAX);
+    status = tr_error(TR_ERR_USAGE, "header of %zu bytes is above the limit of %d bytes", length, TR__ST_HEADER_MAX);
   free(json);
 release_root:
   json_decref(root);
@@ -174,16 +173,14 @@ static tr_status put_transposed(writer *w, const tr_safetensors_item *item) {
     size_t row_end = nrow - row < rows ? nrow : row + rows;
     for (size_t col = 0; col < ncol; col += cols) {
       size_t col_end = ncol - col < cols ? ncol : col + cols;
-      tr__ckpt_transpose(item->type, item->data, nrow, row, row_end, col, col_end, item->stored_type,
-                         w->buffer);
+      tr__ckpt_transpose(item->type, item->data, nrow, row, row_end, col, col_end, item->stored_type, w->buffer);
       TR_TRY(put(w, w->buffer, (row_end - row) * (col_end - col) * size));
     }
   }
   return TR_OK;
 }
 
-static tr_status write_items(writer *w, const tr_safetensors_item *item, size_t nitem,
-                             uint64_t *tensor_hash) {
+static tr_status write_items(writer *w, const tr_safetensors_item *item, size_t nitem, uint64_t *tensor_hash) {
   for (size_t i = 0; i < nitem; i++) {
     XXH3_64bits_reset(w->tensor);
     TR_TRY(item[i].transpose ? put_transposed(w, &item[i]) : put_straight(w, &item[i]));
@@ -226,8 +223,8 @@ static tr_status acquire(writer *w, const tr_safetensors_item *item, size_t nite
 }
 
 tr_status tr_safetensors_write(const char *path, const tr_safetensors_item *item, size_t nitem,
-                               const tr_metadata *metadata, size_t nmetadata, uint64_t *hash,
-                               uint64_t *tensor_hash, void (*progress)(void *), void *user) {
+                               const tr_metadata *metadata, size_t nmetadata, uint64_t *hash, uint64_t *tensor_hash,
+                               void (*progress)(void *), void *user) {
   tr_text header = {0};
   writer w = {.path = path, .progress = progress, .user = user};
   tr_status status = make_header(item, nitem, metadata, nmetadata, &header);

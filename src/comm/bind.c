@@ -54,8 +54,7 @@ void tr__binding_create(const tr__job *job, tr__binding *binding) {
 void tr__binding_apply(const tr__binding *binding, int rank) {
   if (!binding->sets) return;
   const cpu_set_t *set = (const cpu_set_t *)binding->sets + rank;
-  if (sched_setaffinity(0, sizeof *set, set) != 0)
-    tr_log_debug("rank %d is not bound: %s", rank, strerror(errno));
+  if (sched_setaffinity(0, sizeof *set, set) != 0) tr_log_debug("rank %d is not bound: %s", rank, strerror(errno));
 }
 
 void tr__binding_destroy(tr__binding *binding) {

@@ -15,9 +15,10 @@
 //     stage           one per (group slot, rank): two halves of 256 KiB for private buffers in collectives
 //     courier stage   one per rank: two halves of 256 KiB for private buffers in receives
 //
-// Every flag has one writer and stands in its writer's own 128-byte line. A flag that belongs to an operation is a tag,
-// (epoch of the group, 32-bit sequence): epochs are never used twice in a job, so nothing is cleared when a slot is used
-// again, and sequences may wrap. Data is published by a release store of a flag and read after an acquire load.
+// Every flag has one writer and stands in its writer's own 128-byte line. A flag that belongs to an operation is a
+// tag, (epoch of the group, 32-bit sequence): epochs are never used twice in a job, so nothing is cleared when a slot
+// is used again, and sequences may wrap. Data is published by a release store of a flag and read after an acquire
+// load.
 #ifndef TRIREME_COMM_INTERNAL_H
 #define TRIREME_COMM_INTERNAL_H
 
@@ -189,14 +190,7 @@ typedef enum tr__kind {
   TR__KINDS
 } tr__kind;
 
-typedef enum tr__point {
-  TR__AT_START,
-  TR__AT_READY,
-  TR__AT_WORK,
-  TR__AT_DONE,
-  TR__AT_WAIT,
-  TR__POINTS
-} tr__point;
+typedef enum tr__point { TR__AT_START, TR__AT_READY, TR__AT_WORK, TR__AT_DONE, TR__AT_WAIT, TR__POINTS } tr__point;
 
 typedef enum tr__phase { TR__POST, TR__GATHERING, TR__WORKING, TR__STAGING, TR__LEAVING } tr__phase;
 

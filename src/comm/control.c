@@ -74,8 +74,7 @@ void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte) {
   if (kind == TR__BARRIER || kind == TR__CREATE)
     snprintf(out, nbyte, "%s #%u of group '%s'", tr__kind_name(kind), atomic_load(&page->seq), group);
   else
-    snprintf(out, nbyte, "%s #%u of group '%s' (%s)", tr__kind_name(kind), atomic_load(&page->seq), group,
-             size);
+    snprintf(out, nbyte, "%s #%u of group '%s' (%s)", tr__kind_name(kind), atomic_load(&page->seq), group, size);
 }
 
 int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle) {

@@ -33,9 +33,7 @@ static tr_status pending(tr_request *r) {
   return TR_PENDING;
 }
 
-static uint32_t chunk_count(const tr_request *r) {
-  return (uint32_t)((r->nbyte + TR__STAGE - 1) / TR__STAGE);
-}
+static uint32_t chunk_count(const tr_request *r) { return (uint32_t)((r->nbyte + TR__STAGE - 1) / TR__STAGE); }
 
 static size_t chunk_nbyte(const tr_request *r, uint32_t chunk) {
   size_t at = (size_t)chunk * TR__STAGE;
@@ -60,8 +58,7 @@ static tr_status send_post(tr_request *r) {
   int small = r->nbyte <= TR__ENTRY_INLINE;
   if (small && r->nbyte) memcpy(e.entry->payload, r->src, r->nbyte);
   if (!small)
-    *(e.entry->place == TR__PRIVATE ? &g->comm->counters.bytes_staged : &g->comm->counters.bytes_direct) +=
-        r->nbyte;
+    *(e.entry->place == TR__PRIVATE ? &g->comm->counters.bytes_staged : &g->comm->counters.bytes_direct) += r->nbyte;
   atomic_store_explicit(&e.entry->posted, e.tag, memory_order_release);
   tr__worked(g->comm);
   tr__hook(g->comm, TR__SEND, TR__AT_READY);
@@ -102,10 +99,9 @@ static tr_status take(tr_request *r, const ends *e) {
 static tr_status wrong_size(tr_request *r, uint64_t sent) {
   tr_group *g = r->group;
   int from = g->ranks[r->root];
-  return tr__fail(
-      g->comm, from, TR_ERR_USAGE,
-      "transfer #%u from rank %d to rank %d in group '%s' differs: %llu bytes are sent, %zu are received",
-      r->seq - g->base + 1, from, g->comm->rank, g->name, (unsigned long long)sent, r->nbyte);
+  return tr__fail(g->comm, from, TR_ERR_USAGE,
+                  "transfer #%u from rank %d to rank %d in group '%s' differs: %llu bytes are sent, %zu are received",
+                  r->seq - g->base + 1, from, g->comm->rank, g->name, (unsigned long long)sent, r->nbyte);
 }
 
 // Let the sender write: into our buffer if it lies in an arena, else into the courier stage when nobody else

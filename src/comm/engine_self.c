@@ -20,8 +20,8 @@ static tr_status step_recv(tr_request *r) {
     if (send->group != g || send->kind != TR__SEND || send->seq != r->seq) continue;
     if (send->nbyte != r->nbyte)
       return tr__fail(g->comm, g->comm->rank, TR_ERR_USAGE,
-                      "rank %d receives %zu bytes from itself where it sends %zu in group '%s'",
-                      g->comm->rank, r->nbyte, send->nbyte, g->name);
+                      "rank %d receives %zu bytes from itself where it sends %zu in group '%s'", g->comm->rank,
+                      r->nbyte, send->nbyte, g->name);
     if (r->nbyte) memmove(r->dst, send->src, r->nbyte);
     send->phase = TR__LEAVING;
     tr__worked(g->comm);

@@ -12,10 +12,10 @@
 //            arena on every rank                    slice reads its P copies and stores into all P buffers
 //   staged   otherwise                   3 n, 3 n   the same two per 256 KiB chunk, on the stages' double buffers
 //
-// Each rank computes the elements it owns in fixed order, so all ranks get equal bits on any path. Records are a ring:
-// operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
-// operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage of
-// a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
+// Each rank computes the elements it owns in fixed order, so all ranks get equal bits on any path. Records are a
+// ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
+// operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage
+// of a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
 #include "comm_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -26,13 +26,12 @@ enum {
 }; // most bytes all payloads of an operation may have; elements a slice starts on
 
 typedef struct collective {
-  size_t (*payload)(const tr_request *r); // bytes of one rank's contribution
-  void (*combine)(tr_request *r);         // inline: from all payloads to dst
-  int (*work)(tr_request *r);             // direct: one bounded piece; nonzero when all is done
-  int (*free_to_leave)(
-      const tr_request *r);             // direct: nobody reads this rank's buffers, do not wait; NULL: wait
-  int only_root;                        // only the root contributes
-  size_t (*chunk)(const tr_request *r); // staged: elements per chunk
+  size_t (*payload)(const tr_request *r);    // bytes of one rank's contribution
+  void (*combine)(tr_request *r);            // inline: from all payloads to dst
+  int (*work)(tr_request *r);                // direct: one bounded piece; nonzero when all is done
+  int (*free_to_leave)(const tr_request *r); // direct: nobody reads this rank's buffers, do not wait; NULL: wait
+  int only_root;                             // only the root contributes
+  size_t (*chunk)(const tr_request *r);      // staged: elements per chunk
   void (*stage_in)(tr_request *r, size_t at, size_t n); // staged: n elements from `at` to this rank's stage
   void (*stage_work)(tr_request *r, size_t at, size_t n, int half); // staged: from the stages
   void (*stage_out)(tr_request *r, size_t at, size_t n,
@@ -43,9 +42,7 @@ static const collective collectives[TR__KINDS];
 
 // ---- where things are ---------------------------------------------------------------------------
 
-static tr__ring *ring_of(const tr_group *g, int index) {
-  return tr__ring_of(g->comm->job, g->slot, g->ranks[index]);
-}
+static tr__ring *ring_of(const tr_group *g, int index) { return tr__ring_of(g->comm->job, g->slot, g->ranks[index]); }
 static tr__record *record_of(const tr_request *r, int index) {
   return &ring_of(r->group, index)->record[r->seq % TR__RING];
 }
@@ -55,9 +52,7 @@ static char *half_of(const tr_request *r, int index, int half) {
 static char *buffer_of(const tr_request *r, int index) {
   return r->group->comm->job->arenas + record_of(r, index)->place;
 }
-static int contributes(const tr_request *r, int index) {
-  return !collectives[r->kind].only_root || index == r->root;
-}
+static int contributes(const tr_request *r, int index) { return !collectives[r->kind].only_root || index == r->root; }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static void copy(char *dst, const char *src, size_t nbyte) {
@@ -149,8 +144,7 @@ static void reduce_scatter_stage_in(tr_request *r, size_t at, size_t n) {
 
 static void reduce_scatter_stage_work(tr_request *r, size_t at, size_t n, int half) {
   const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++)
-    src[i] = half_of(r, i, half) + (size_t)r->group->index * n * r->width;
+  for (int i = 0; i < r->group->size; i++) src[i] = half_of(r, i, half) + (size_t)r->group->index * n * r->width;
   char *dst = r->dst + at * r->width;
   reduce(r, src, 1, &dst, n);
 }
@@ -289,8 +283,7 @@ static int all_finished(tr_request *r) {
 }
 
 static int equal_calls(const tr__record *a, const tr__record *b) {
-  return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-         a->nelem == b->nelem;
+  return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root && a->nelem == b->nelem;
 }
 
 static void describe_call(const tr__record *c, char *out, size_t nbyte) {
@@ -318,8 +311,8 @@ static tr_status disagree(tr_request *r) {
   describe_call(record_of(r, differs), a, sizeof a);
   describe_call(record_of(r, meant), b, sizeof b);
   return tr__fail(g->comm, g->ranks[differs], TR_ERR_USAGE,
-                  "operation #%u of group '%s' differs: rank %d called %s, rank %d called %s",
-                  r->seq - g->base + 1, g->name, g->ranks[differs], a, g->ranks[meant], b);
+                  "operation #%u of group '%s' differs: rank %d called %s, rank %d called %s", r->seq - g->base + 1,
+                  g->name, g->ranks[differs], a, g->ranks[meant], b);
 }
 
 static tr_status agree(tr_request *r) {
@@ -383,8 +376,7 @@ static tr_status step_working(tr_request *r) {
 static int all_past(tr_request *r, uint32_t chunk, int done) {
   for (int i = 0; i < r->group->size; i++) {
     tr__record *record = record_of(r, i);
-    uint32_t count =
-        atomic_load_explicit(done ? &record->stage_done : &record->stage_in, memory_order_acquire);
+    uint32_t count = atomic_load_explicit(done ? &record->stage_done : &record->stage_in, memory_order_acquire);
     if (count <= chunk) {
       r->awaits = r->group->ranks[i];
       return 0;

@@ -52,9 +52,8 @@ static tr_status reserve_slot(tr_group *g) {
     uint64_t used = 0;
     for (int i = 0; i < g->size; i++) used |= atomic_load(&g->comm->job->page[g->ranks[i]].slots);
     if (used == UINT64_MAX)
-      return tr_error(TR_ERR_USAGE,
-                      "group '%s' would be one too many: its ranks are in up to %d groups already", g->name,
-                      TR__SLOTS);
+      return tr_error(TR_ERR_USAGE, "group '%s' would be one too many: its ranks are in up to %d groups already",
+                      g->name, TR__SLOTS);
     g->slot = __builtin_ctzll(~used);
     if (take_bit(g, 1ull << g->slot)) return TR_OK;
   }
@@ -156,18 +155,17 @@ static tr_status check_members(tr_comm *comm, const int *ranks, int n, const cha
   int own = 0;
   unsigned char seen[TR__RANKS] = {0};
   if (!name || !ranks || n < 1 || n > comm->job->options.nrank)
-    return tr_error(TR_ERR_USAGE, "group '%s' of %d ranks: needs a name and 1 to %d ranks", name ? name : "",
-                    n, comm->job->options.nrank);
+    return tr_error(TR_ERR_USAGE, "group '%s' of %d ranks: needs a name and 1 to %d ranks", name ? name : "", n,
+                    comm->job->options.nrank);
   for (int i = 0; i < n; i++) {
     if (ranks[i] < 0 || ranks[i] >= comm->job->options.nrank || seen[ranks[i]])
-      return tr_error(TR_ERR_USAGE, "group '%s': rank %d is listed twice or is not in the job (0 to %d are)",
-                      name, ranks[i], comm->job->options.nrank - 1);
+      return tr_error(TR_ERR_USAGE, "group '%s': rank %d is listed twice or is not in the job (0 to %d are)", name,
+                      ranks[i], comm->job->options.nrank - 1);
     seen[ranks[i]] = 1;
     own |= ranks[i] == comm->rank;
   }
   return own ? TR_OK
-             : tr_error(TR_ERR_USAGE, "group '%s': rank %d creates it but is not listed in it", name,
-                        comm->rank);
+             : tr_error(TR_ERR_USAGE, "group '%s': rank %d creates it but is not listed in it", name, comm->rank);
 }
 
 tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out) {

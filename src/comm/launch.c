@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The launcher's part that processes and threads share: options, the job's memory, signals, the watch over progress.
 //
-// Stop signals are blocked and read from a file: the first asks the ranks to stop after their step, the second ends the
-// job. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
+// Stop signals are blocked and read from a file: the first asks the ranks to stop after their step, the second ends
+// the job. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
 #include "trireme/comm/launch.h"
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
@@ -33,10 +33,9 @@ static tr_status check_options(const tr_launch_options *o, tr_rank_main rank_mai
     return tr_error(TR_ERR_USAGE, "launch: %d ranks; one machine can run 1 to %d", o->nrank, TR__RANKS);
   if (o->nthread < 1) return tr_error(TR_ERR_USAGE, "launch: %d threads per rank; at least 1", o->nthread);
   if (!(o->deadline > 0) || !(o->grace >= 0))
-    return tr_error(
-        TR_ERR_USAGE,
-        "launch: deadline %g s and grace %g s; the deadline must be above 0, the grace at least 0",
-        o->deadline, o->grace);
+    return tr_error(TR_ERR_USAGE,
+                    "launch: deadline %g s and grace %g s; the deadline must be above 0, the grace at least 0",
+                    o->deadline, o->grace);
   if (o->mode != TR_LAUNCH_PROCESSES && o->mode != TR_LAUNCH_THREADS)
     return tr_error(TR_ERR_USAGE, "launch: no such mode: %d", (int)o->mode);
   return TR_OK;
@@ -86,8 +85,8 @@ static void nobody_moves(tr__job *job, double seconds) {
   if (rank < 0) return;
   char doing[120], sentence[TR__SENTENCE];
   tr__describe_activity(job, rank, doing, sizeof doing);
-  snprintf(sentence, sizeof sentence, "no rank made progress for %.1f s: rank %d (pid %d) was in %s", seconds,
-           rank, atomic_load(&job->page[rank].pid), doing);
+  snprintf(sentence, sizeof sentence, "no rank made progress for %.1f s: rank %d (pid %d) was in %s", seconds, rank,
+           atomic_load(&job->page[rank].pid), doing);
   tr__abort(job, rank, TR_ERR_TIMEOUT, sentence);
 }
 
@@ -120,8 +119,7 @@ static tr_status conclude(const tr__job *job, tr_status status, tr_launch_report
   return tr_error(status, "%s", report->text);
 }
 
-tr_status tr_launch(const tr_launch_options *options, tr_rank_main rank_main, void *user,
-                    tr_launch_report *report) {
+tr_status tr_launch(const tr_launch_options *options, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   tr_launch_report own;
   if (!report) report = &own;
   *report = (tr_launch_report){.culprit = -1};

@@ -53,9 +53,8 @@ static tr_status open_rank(tr__output *o, const tr_launch_options *options, int 
 
 tr_status tr__output_open(tr__output *o, const tr_launch_options *options) {
   size_t n = (size_t)options->nrank;
-  *o = (tr__output){.nrank = options->nrank,
-                    .streams = calloc(2 * n, sizeof(tr__stream)),
-                    .log_fds = calloc(n, sizeof(int))};
+  *o = (tr__output){
+      .nrank = options->nrank, .streams = calloc(2 * n, sizeof(tr__stream)), .log_fds = calloc(n, sizeof(int))};
   tr_status status = TR_OK;
   if (!o->streams || !o->log_fds) {
     free(o->streams);
@@ -104,8 +103,7 @@ void tr__output_become_rank(tr__output *o, int rank) {
 int tr__output_poll(const tr__output *o, struct pollfd *polls) {
   int n = 0;
   for (int i = 0; i < 2 * o->nrank; i++)
-    if (o->streams[i].read_fd >= 0)
-      polls[n++] = (struct pollfd){.fd = o->streams[i].read_fd, .events = POLLIN};
+    if (o->streams[i].read_fd >= 0) polls[n++] = (struct pollfd){.fd = o->streams[i].read_fd, .events = POLLIN};
   return n;
 }
 

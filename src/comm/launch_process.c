@@ -67,8 +67,7 @@ static void become_rank(launcher *l, int rank, pid_t launcher_pid) {
   tr__binding_apply(&l->binding, rank);
 }
 
-_Noreturn static void rank_process(launcher *l, int rank, pid_t launcher_pid, tr_rank_main rank_main,
-                                   void *user) {
+_Noreturn static void rank_process(launcher *l, int rank, pid_t launcher_pid, tr_rank_main rank_main, void *user) {
   become_rank(l, rank, launcher_pid);
   tr_status status = tr__rank_run(l->job, rank, rank_main, user);
   fflush(NULL);
@@ -87,8 +86,7 @@ static tr_status start_rank(launcher *l, int rank, tr_rank_main rank_main, void 
   tr__output_started(&l->output, rank);
   c->pid = pid;
   c->alive = 1;
-  c->pid_fd =
-      (int)syscall(SYS_pidfd_open, pid, 0); // without it (before Linux 5.3) the end is seen at the next look
+  c->pid_fd = (int)syscall(SYS_pidfd_open, pid, 0); // without it (before Linux 5.3) the end is seen at the next look
   return TR_OK;
 }
 
@@ -111,8 +109,8 @@ static void judge(launcher *l, int rank) {
              (int)c->pid, number, strsignal(number), doing);
     if (!c->killed) tr__abort(l->job, rank, TR_ERR_PEER, sentence);
   } else if (atomic_load_explicit(&l->job->page[rank].life, memory_order_acquire) != TR__ENDED) {
-    snprintf(sentence, sizeof sentence, "rank %d (pid %d) ended with exit status %d while in %s", rank,
-             (int)c->pid, WEXITSTATUS(c->wait_status), doing);
+    snprintf(sentence, sizeof sentence, "rank %d (pid %d) ended with exit status %d while in %s", rank, (int)c->pid,
+             WEXITSTATUS(c->wait_status), doing);
     tr__abort(l->job, rank, TR_ERR_PEER, sentence);
   }
 }
@@ -140,8 +138,7 @@ static void wait_for_news(launcher *l) {
   int n = 0;
   l->polls[n++] = (struct pollfd){.fd = l->watch.signal_fd, .events = POLLIN};
   for (int r = 0; r < l->job->options.nrank; r++)
-    if (l->children[r].pid_fd >= 0)
-      l->polls[n++] = (struct pollfd){.fd = l->children[r].pid_fd, .events = POLLIN};
+    if (l->children[r].pid_fd >= 0) l->polls[n++] = (struct pollfd){.fd = l->children[r].pid_fd, .events = POLLIN};
   n += tr__output_poll(&l->output, l->polls + n);
   poll(l->polls, (nfds_t)n, LOOK_MS);
 }
@@ -171,8 +168,7 @@ static void report_culprit(launcher *l, tr_launch_report *report) {
 tr_status tr__launch_processes(tr__job *job, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   TR_TRY(check_single_thread());
   size_t n = (size_t)job->options.nrank;
-  launcher l = {
-      .job = job, .children = calloc(n, sizeof(child)), .polls = calloc(3 * n + 1, sizeof(struct pollfd))};
+  launcher l = {.job = job, .children = calloc(n, sizeof(child)), .polls = calloc(3 * n + 1, sizeof(struct pollfd))};
   tr_status status = TR_OK;
   if (!l.children || !l.polls) {
     status = tr_error(TR_ERR_MEMORY, "launch: no memory for %zu ranks", n);

@@ -80,9 +80,7 @@ int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
 tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }
 tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
 
-void tr_comm_beat(tr_comm *comm) {
-  atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
-}
+void tr_comm_beat(tr_comm *comm) { atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed); }
 
 void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t detail) {
   tr__rank_page *page = tr__page(comm);

@@ -147,8 +147,7 @@ INLINE void block_int(tr_dtype type, tr_reduce_op op, int nsrc, const char *cons
   store_int(type, out, s.v[0], n);
 }
 
-INLINE void block(tr_dtype type, tr_reduce_op op, int nsrc, const char *const *src, size_t offset, int n,
-                  char *out) {
+INLINE void block(tr_dtype type, tr_reduce_op op, int nsrc, const char *const *src, size_t offset, int n, char *out) {
   if (type == TR_I32 || type == TR_I64 || type == TR_U8)
     block_int(type, op, nsrc, src, offset, n, out);
   else if (type == TR_F64)

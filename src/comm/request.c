@@ -191,8 +191,8 @@ static tr_status check_call(const tr_group *g, tr__kind kind, const void *a, con
     return tr_error(TR_ERR_USAGE, "%s of group '%s': no such type: %d", name, g->name, (int)type);
   size_t total;
   if (__builtin_mul_overflow(nelem, tr_dtype_size(type) * (size_t)g->size, &total) || total > SIZE_MAX / 2)
-    return tr_error(TR_ERR_USAGE, "%s of group '%s': %zu elements for each of %d ranks are too many", name,
-                    g->name, nelem, g->size);
+    return tr_error(TR_ERR_USAGE, "%s of group '%s': %zu elements for each of %d ranks are too many", name, g->name,
+                    nelem, g->size);
   if (nelem && (!a || !b))
     return tr_error(TR_ERR_USAGE, "%s of group '%s': no buffer for %zu elements", name, g->name, nelem);
   return tr_comm_check(g->comm);
@@ -203,22 +203,21 @@ static tr_status check_op(const tr_group *g, tr__kind kind, tr_dtype type, tr_re
   return tr_error(TR_ERR_USAGE,
                   "%s of group '%s': operation %d does not work on %s: sum and max work on all types, "
                   "average on floating ones",
-                  tr__kind_name(kind), g->name, (int)op,
-                  (unsigned)type < TR_DTYPE_COUNT ? tr_dtype_name(type) : "?");
+                  tr__kind_name(kind), g->name, (int)op, (unsigned)type < TR_DTYPE_COUNT ? tr_dtype_name(type) : "?");
 }
 
 static tr_status check_index(const tr_group *g, tr__kind kind, int index) {
   if (index >= 0 && index < g->size) return TR_OK;
-  return tr_error(TR_ERR_USAGE, "%s of group '%s': index %d is not in the group: 0 to %d are",
-                  tr__kind_name(kind), g->name, index, g->size - 1);
+  return tr_error(TR_ERR_USAGE, "%s of group '%s': index %d is not in the group: 0 to %d are", tr__kind_name(kind),
+                  g->name, index, g->size - 1);
 }
 
 static tr_status no_memory(const tr_group *g, tr__kind kind) {
   return tr_error(TR_ERR_MEMORY, "%s of group '%s': no memory for a request", tr__kind_name(kind), g->name);
 }
 
-static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem,
-                            tr_dtype type, tr_reduce_op op, int root, tr_request **out) {
+static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
+                            tr_reduce_op op, int root, tr_request **out) {
   tr_request *r = tr__request_new(g, kind);
   if (!r) return no_memory(g, kind);
   r->src = src;
@@ -258,8 +257,8 @@ tr_status tr_group_allreduce(tr_group *g, void *data, size_t nelem, tr_dtype typ
   return collective(g, TR__ALLREDUCE, data, data, nelem, type, op, 0, request);
 }
 
-tr_status tr_group_reduce_scatter(tr_group *g, void *src, void *dst, size_t nelem, tr_dtype type,
-                                  tr_reduce_op op, tr_request **request) {
+tr_status tr_group_reduce_scatter(tr_group *g, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
+                                  tr_request **request) {
   TR_TRY(check_op(g, TR__REDUCE_SCATTER, type, op));
   TR_TRY(check_call(g, TR__REDUCE_SCATTER, src, dst, nelem, type));
   return collective(g, TR__REDUCE_SCATTER, src, dst, nelem, type, op, 0, request);
@@ -271,8 +270,7 @@ tr_status tr_group_allgather(tr_group *g, const void *src, void *dst, size_t nel
   return collective(g, TR__ALLGATHER, src, dst, nelem, type, TR_SUM, 0, request);
 }
 
-tr_status tr_group_broadcast(tr_group *g, void *data, size_t nelem, tr_dtype type, int root,
-                             tr_request **request) {
+tr_status tr_group_broadcast(tr_group *g, void *data, size_t nelem, tr_dtype type, int root, tr_request **request) {
   TR_TRY(check_index(g, TR__BROADCAST, root));
   TR_TRY(check_call(g, TR__BROADCAST, data, data, nelem, type));
   return collective(g, TR__BROADCAST, data, data, nelem, type, TR_SUM, root, request);

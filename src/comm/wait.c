@@ -5,11 +5,11 @@
 //   until 2 ms          sched_yield
 //   then                nanosleep, 50 us growing to 1 ms
 //
-// Anything that moves sets the ladder back to its start. From the second stage on the wait is shown to the other ranks
-// (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has already
-// ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait for B and B
-// waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait for each other in
-// a circle are all named.
+// Anything that moves sets the ladder back to its start. From the second stage on the wait is shown to the other
+// ranks (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has
+// already ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait
+// for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait
+// for each other in a circle are all named.
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include <sched.h>
@@ -47,14 +47,14 @@ static void publish(tr__ladder *l, tr_comm *comm, int awaits) {
 
 static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
   char sentence[TR__SENTENCE], wait[160];
-  int used = snprintf(sentence, sizeof sentence,
-                      "ranks wait for each other for %.1f s:", comm->job->options.deadline);
+  int used =
+      snprintf(sentence, sizeof sentence, "ranks wait for each other for %.1f s:", comm->job->options.deadline);
   int rank = first;
   for (int hop = 0; hop < 4 && rank >= 0 && used < (int)sizeof sentence; hop++) {
     int next = atomic_load(&comm->job->page[rank].awaits);
     tr__describe_wait(comm->job, rank, wait, sizeof wait);
-    used += snprintf(sentence + used, sizeof sentence - (size_t)used, "%s rank %d for rank %d in %s",
-                     hop ? "," : "", rank, next, wait);
+    used += snprintf(sentence + used, sizeof sentence - (size_t)used, "%s rank %d for rank %d in %s", hop ? "," : "",
+                     rank, next, wait);
     rank = next == first ? -1 : next;
   }
   (void)l;
@@ -71,16 +71,14 @@ static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64
   tr__describe_activity(comm->job, root, doing, sizeof doing);
   tr__describe_wait(comm->job, waiter, wait, sizeof wait);
   return tr__fail(comm, root, TR_ERR_TIMEOUT,
-                  "rank %d (pid %d) made no progress for %.1f s: it was in %s; rank %d waits for it in %s",
-                  root, atomic_load(&comm->job->page[root].pid), (double)(now - l->root_since) * 1e-9, doing,
-                  waiter, wait);
+                  "rank %d (pid %d) made no progress for %.1f s: it was in %s; rank %d waits for it in %s", root,
+                  atomic_load(&comm->job->page[root].pid), (double)(now - l->root_since) * 1e-9, doing, waiter, wait);
 }
 
 // The awaited rank has ended and, seen after that, still has not done its part.
 static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits) {
   const tr__rank_page *page = &comm->job->page[awaits];
-  if (awaits == comm->rank || atomic_load_explicit(&page->life, memory_order_acquire) != TR__ENDED)
-    return TR_OK;
+  if (awaits == comm->rank || atomic_load_explicit(&page->life, memory_order_acquire) != TR__ENDED) return TR_OK;
   if (l->ended_seen != awaits) {
     l->ended_seen = awaits; // all it has published is visible from now on: one more round of progress decides
     return TR_OK;
@@ -88,9 +86,8 @@ static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits) {
   char doing[120], wait[160];
   tr__describe_activity(comm->job, awaits, doing, sizeof doing);
   tr__describe_wait(comm->job, comm->rank, wait, sizeof wait);
-  return tr__fail(comm, awaits, TR_ERR_PEER,
-                  "rank %d (pid %d) has ended after %s; rank %d waits for it in %s", awaits,
-                  atomic_load(&page->pid), doing, comm->rank, wait);
+  return tr__fail(comm, awaits, TR_ERR_PEER, "rank %d (pid %d) has ended after %s; rank %d waits for it in %s",
+                  awaits, atomic_load(&page->pid), doing, comm->rank, wait);
 }
 
 static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {

@@ -27,8 +27,8 @@ tr_status tr_batch_create(int nseq_capacity, int64_t sequence, tr_batch *out) {
   batch.start = calloc((size_t)nseq_capacity + 1, sizeof *batch.start);
   if (!batch.token || !batch.target || !batch.position || !batch.sample || !batch.start) {
     tr_batch_destroy(&batch);
-    return tr_error(TR_ERR_MEMORY, "no memory for a micro-batch of %d sequences of %lld tokens",
-                    nseq_capacity, (long long)sequence);
+    return tr_error(TR_ERR_MEMORY, "no memory for a micro-batch of %d sequences of %lld tokens", nseq_capacity,
+                    (long long)sequence);
   }
   *out = batch;
   return TR_OK;
@@ -47,15 +47,14 @@ static tr_status check_request(const tr_source *source, int validation, int64_t 
                                const tr_batch *batch) {
   if (nseq < 0 || nseq > batch->nseq_capacity || nseq * source->sequence > batch->rows_capacity) {
     return tr_error(TR_ERR_USAGE,
-                    "%d sequences of %lld tokens do not fit a batch made for %d sequences and %lld rows",
-                    nseq, (long long)source->sequence, batch->nseq_capacity, (long long)batch->rows_capacity);
+                    "%d sequences of %lld tokens do not fit a batch made for %d sequences and %lld rows", nseq,
+                    (long long)source->sequence, batch->nseq_capacity, (long long)batch->rows_capacity);
   }
   if (nseq == 0) return TR_OK;
   int64_t limit = validation ? tr_source_samples(source, 1) : INT64_MAX;
   if (first < 0 || first > limit - nseq) {
     return tr_error(TR_ERR_USAGE, "samples %lld and %d more do not exist: %s indices go from 0 to %lld",
-                    (long long)first, nseq - 1, validation ? "validation" : "training",
-                    (long long)(limit - 1));
+                    (long long)first, nseq - 1, validation ? "validation" : "training", (long long)(limit - 1));
   }
   return TR_OK;
 }
@@ -68,8 +67,7 @@ static int64_t window_of(const tr_source *source, int validation, int64_t index)
 }
 
 // Sample `index` into the rows from `row` on.
-static tr_status fill_sample(const tr_source *source, int validation, int64_t index, int64_t row,
-                             tr_batch *batch) {
+static tr_status fill_sample(const tr_source *source, int validation, int64_t index, int64_t row, tr_batch *batch) {
   int64_t count, sequence = source->sequence;
   int32_t *token = batch->token + row, *target = batch->target + row;
   TR_TRY(tr__source_window(source, validation, window_of(source, validation, index), token, target, &count));

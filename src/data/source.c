@@ -67,14 +67,12 @@ static tr_status open_file(const char *path, tr__source_file *file) {
   do file->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   while (file->fd < 0 && errno == EINTR);
   if (file->fd < 0) {
-    return tr_error(TR_ERR_DATA, "%s: cannot be opened: %s; name a readable text file", path,
-                    strerror(errno));
+    return tr_error(TR_ERR_DATA, "%s: cannot be opened: %s; name a readable text file", path, strerror(errno));
   }
   TR_TRY(check_regular(file, &nbyte));
   TR_TRY(tr_file_map_open(path, &file->map));
   if (file->map.nbyte != (size_t)nbyte) {
-    return tr_error(TR_ERR_DATA, "%s: changed while it was being opened; start when its writer is done",
-                    path);
+    return tr_error(TR_ERR_DATA, "%s: changed while it was being opened; start when its writer is done", path);
   }
   return TR_OK;
 }
@@ -123,8 +121,7 @@ static tr_status cut_validation(tr_source *source, double fraction) {
 
 static uint64_t hash_file(const tr_file_map *map) {
   size_t n = map->nbyte < HASHED ? map->nbyte : HASHED;
-  const uint64_t word[3] = {map->nbyte, tr_hash_bytes(map->data, n),
-                            tr_hash_bytes(map->data + map->nbyte - n, n)};
+  const uint64_t word[3] = {map->nbyte, tr_hash_bytes(map->data, n), tr_hash_bytes(map->data + map->nbyte - n, n)};
   return tr_hash_bytes(word, sizeof word);
 }
 
@@ -166,18 +163,14 @@ static const tr__source_part *part_of(const tr_source *source, int validation) {
   return &source->part[validation ? TR__PART_VALIDATION : TR__PART_TRAIN];
 }
 
-int64_t tr_source_tokens(const tr_source *source, int validation) {
-  return part_of(source, validation)->ntoken;
-}
+int64_t tr_source_tokens(const tr_source *source, int validation) { return part_of(source, validation)->ntoken; }
 
 int64_t tr_source_samples(const tr_source *source, int validation) {
   int64_t pairs = part_of(source, validation)->ntoken - 1;
   return pairs > 0 ? (pairs - 1) / source->sequence + 1 : 0;
 }
 
-uint64_t tr_source_hash(const tr_source *source) {
-  return source->hash;
-}
+uint64_t tr_source_hash(const tr_source *source) { return source->hash; }
 
 tr_status tr__source_check(const tr_source *source, int validation) {
   const tr__source_file *file = part_of(source, validation)->file;
@@ -195,8 +188,8 @@ tr_status tr__source_check(const tr_source *source, int validation) {
   return TR_OK;
 }
 
-tr_status tr__source_window(const tr_source *source, int validation, int64_t window, int32_t *token,
-                            int32_t *target, int64_t *count) {
+tr_status tr__source_window(const tr_source *source, int validation, int64_t window, int32_t *token, int32_t *target,
+                            int64_t *count) {
   const tr__source_part *part = part_of(source, validation);
   int64_t first = window * source->sequence, left = part->ntoken - 1 - first;
   size_t unit = tr__tokenizer_unit(source->tokenizer), ntoken;

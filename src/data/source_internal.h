@@ -35,7 +35,7 @@ tr_status tr__source_check(const tr_source *source, int validation);
 
 // Tokens and next tokens of one window of a part (0 <= window < samples): at most `sequence` of each. *count
 // is how many pairs there are: at least 1, less than `sequence` only in the last window.
-tr_status tr__source_window(const tr_source *source, int validation, int64_t window, int32_t *token,
-                            int32_t *target, int64_t *count);
+tr_status tr__source_window(const tr_source *source, int validation, int64_t window, int32_t *token, int32_t *target,
+                            int64_t *count);
 
 #endif

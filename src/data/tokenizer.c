@@ -65,27 +65,19 @@ tr_status tr_tokenizer_open(const char *name, tr_tokenizer **out) {
   return TR_OK;
 }
 
-void tr_tokenizer_close(tr_tokenizer *tokenizer) {
-  free(tokenizer);
-}
+void tr_tokenizer_close(tr_tokenizer *tokenizer) { free(tokenizer); }
 
-const char *tr_tokenizer_name(const tr_tokenizer *tokenizer) {
-  return tokenizer->kind->name;
-}
+const char *tr_tokenizer_name(const tr_tokenizer *tokenizer) { return tokenizer->kind->name; }
 
-int64_t tr_tokenizer_vocab(const tr_tokenizer *tokenizer) {
-  return tokenizer->kind->vocab;
-}
+int64_t tr_tokenizer_vocab(const tr_tokenizer *tokenizer) { return tokenizer->kind->vocab; }
 
-size_t tr__tokenizer_unit(const tr_tokenizer *tokenizer) {
-  return tokenizer->kind->unit;
-}
+size_t tr__tokenizer_unit(const tr_tokenizer *tokenizer) { return tokenizer->kind->unit; }
 
 tr_status tr_tokenizer_encode(const tr_tokenizer *tokenizer, const char *text, size_t nbyte, int32_t *token,
                               size_t *ntoken) {
   if (nbyte % tokenizer->kind->unit != 0) {
-    return tr_error(TR_ERR_DATA, "tokenizer '%s' takes a multiple of %zu bytes, not %zu",
-                    tokenizer->kind->name, tokenizer->kind->unit, nbyte);
+    return tr_error(TR_ERR_DATA, "tokenizer '%s' takes a multiple of %zu bytes, not %zu", tokenizer->kind->name,
+                    tokenizer->kind->unit, nbyte);
   }
   *ntoken = tokenizer->kind->encode(text, nbyte, token);
   return TR_OK;

@@ -18,8 +18,7 @@ size_t tr__attention_backward_floats(int dim, int64_t nquery, int64_t nkey) {
 static size_t backward_worker_floats(const tr_attention *p) {
   int64_t nquery = 0, nkey = 0;
   for (int s = 0; s < p->nseq; s++) {
-    const int64_t queries = p->query_start[s + 1] - p->query_start[s],
-                  keys = p->key_start[s + 1] - p->key_start[s];
+    const int64_t queries = p->query_start[s + 1] - p->query_start[s], keys = p->key_start[s + 1] - p->key_start[s];
     nquery = queries > nquery ? queries : nquery;
     nkey = keys > nkey ? keys : nkey;
   }
@@ -33,18 +32,16 @@ static size_t forward_worker_floats(const tr_attention *p) {
 size_t tr__cpu_attention_scratch(const tr_attention *p, int nthread) {
   const size_t forward = forward_worker_floats(p), backward = backward_worker_floats(p);
   const size_t blocks = tr_arena_rounded((size_t)(p->nseq + 1) * sizeof(int64_t));
-  return blocks +
-         tr_arena_rounded((size_t)nthread * (forward > backward ? forward : backward) * sizeof(float));
+  return blocks + tr_arena_rounded((size_t)nthread * (forward > backward ? forward : backward) * sizeof(float));
 }
 
 static tr_status check(const tr_attention *p) {
   if (p->head < 1 || p->head_kv < 1 || p->head % p->head_kv != 0)
     return tr_error(TR_ERR_USAGE,
-                    "attention with %d query heads and %d key/value heads; the second must divide the first",
-                    p->head, p->head_kv);
+                    "attention with %d query heads and %d key/value heads; the second must divide the first", p->head,
+                    p->head_kv);
   if (p->type != TR_F32 && p->type != TR_BF16)
-    return tr_error(TR_ERR_USAGE, "attention of %s; the CPU table takes f32 and bf16",
-                    tr_dtype_name(p->type));
+    return tr_error(TR_ERR_USAGE, "attention of %s; the CPU table takes f32 and bf16", tr_dtype_name(p->type));
   return TR_OK;
 }
 
@@ -69,13 +66,11 @@ static void forward_task(void *context, int task, int worker) {
 }
 
 tr_status tr__cpu_attention_forward(const tr_compute *c, const tr_attention *p, const void *q, const void *k,
-                                    const void *v, const tr_attention_running *running, void *out,
-                                    void *lse) {
+                                    const void *v, const tr_attention_running *running, void *out, void *lse) {
   TR_TRY(check(p));
   const int carried = running && running->max;
   if (!carried && !(p->first && p->last))
-    return tr_error(TR_ERR_USAGE,
-                    "attention over keys of several calls (first %d, last %d) needs the running state",
+    return tr_error(TR_ERR_USAGE, "attention over keys of several calls (first %d, last %d) needs the running state",
                     p->first, p->last);
   const size_t mark = tr_arena_mark(c->scratch);
   forward_job job = {.simd = tr__simd(c), .per_worker = forward_worker_floats(p)};

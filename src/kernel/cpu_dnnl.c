@@ -59,8 +59,7 @@ tr_status tr__dnnl_open(tr_pool *pool, tr_dnnl **out) {
     status = dnnl_stream_create(&d->stream[w], d->engine, dnnl_stream_default_flags);
   if (status != dnnl_success) {
     tr__dnnl_close(d);
-    return tr_error(TR_ERR_INTERNAL,
-                    "oneDNN gave no CPU engine (its status %d); TRIREME_ISA=avx512 does without it",
+    return tr_error(TR_ERR_INTERNAL, "oneDNN gave no CPU engine (its status %d); TRIREME_ISA=avx512 does without it",
                     (int)status);
   }
   *out = d;
@@ -95,8 +94,7 @@ void tr__dnnl_close(tr_dnnl *d) {
 
 // The four descriptors; strides say what is transposed.
 static dnnl_status_t describe(const shape_key *k, tr_dnnl_matrices *out) {
-  const dnnl_dims_t dims_a = {k->m, k->k}, dims_b = {k->k, k->n}, dims_c = {k->m, k->n},
-                    dims_bias = {1, k->n};
+  const dnnl_dims_t dims_a = {k->m, k->k}, dims_b = {k->k, k->n}, dims_c = {k->m, k->n}, dims_bias = {1, k->n};
   const dnnl_dims_t steps_a = {k->a_row, k->a_col}, steps_b = {k->b_row, k->b_col}, steps_c = {k->ldc, 1},
                     steps_bias = {k->n, 1};
   out->has_bias = k->type_bias >= 0;
@@ -116,8 +114,7 @@ static dnnl_status_t entry_make(const tr_dnnl *d, const shape_key *key, cache_en
   e->key = *key;
   dnnl_status_t status = describe(key, &e->desc);
   if (status == dnnl_success) status = dnnl_primitive_attr_create(&attr);
-  if (status == dnnl_success)
-    status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+  if (status == dnnl_success) status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
   if (status == dnnl_success && key->add) {
     status = dnnl_post_ops_create(&ops);
     if (status == dnnl_success) status = tr__dnnl_append_sum(ops);
@@ -168,8 +165,7 @@ typedef struct dnnl_job {
   int failed;                     // set by any worker, read after all are done
 } dnnl_job;
 
-static dnnl_status_t attach(const dnnl_job *j, dnnl_exec_arg_t *arg, int which, tr_dnnl_desc desc,
-                            const void *data) {
+static dnnl_status_t attach(const dnnl_job *j, dnnl_exec_arg_t *arg, int which, tr_dnnl_desc desc, const void *data) {
   arg->arg = which;
   return dnnl_memory_create(&arg->memory, desc, j->dnnl->engine, (void *)(uintptr_t)data);
 }
@@ -182,18 +178,18 @@ static dnnl_status_t block_run(const dnnl_job *j, const cache_entry *e, int work
   dnnl_status_t status =
       attach(j, &arg[0], DNNL_ARG_SRC, tr__dnnl_borrow(&e->desc.a), tr__elem(g->type_a, g->a, i0 * g->a_row));
   if (status == dnnl_success)
-    status = attach(j, &arg[1], DNNL_ARG_WEIGHTS, tr__dnnl_borrow(&e->desc.b),
-                    tr__elem(g->type_b, g->b, j0 * g->b_col));
+    status =
+        attach(j, &arg[1], DNNL_ARG_WEIGHTS, tr__dnnl_borrow(&e->desc.b), tr__elem(g->type_b, g->b, j0 * g->b_col));
   if (status == dnnl_success)
-    status = attach(j, &arg[2], DNNL_ARG_DST, tr__dnnl_borrow(&e->desc.c),
-                    tr__elem(g->type_c, g->c, i0 * g->ldc + j0));
+    status =
+        attach(j, &arg[2], DNNL_ARG_DST, tr__dnnl_borrow(&e->desc.c), tr__elem(g->type_c, g->c, i0 * g->ldc + j0));
   if (status == dnnl_success)
     status = attach(j, &arg[3], DNNL_ARG_SCRATCHPAD,
                     dnnl_primitive_desc_query_md(e->primitive_desc, dnnl_query_scratchpad_md, 0),
                     j->dnnl->scratchpad[worker]);
   if (status == dnnl_success && e->desc.has_bias)
-    status = attach(j, &arg[narg++], DNNL_ARG_BIAS, tr__dnnl_borrow(&e->desc.bias),
-                    tr__elem(g->type_bias, g->bias, j0));
+    status =
+        attach(j, &arg[narg++], DNNL_ARG_BIAS, tr__dnnl_borrow(&e->desc.bias), tr__elem(g->type_bias, g->bias, j0));
   if (status == dnnl_success) status = dnnl_primitive_execute(e->primitive, stream, narg, arg);
   if (status == dnnl_success) status = dnnl_stream_wait(stream);
   for (int i = 0; i < 5; i++)
@@ -226,8 +222,7 @@ static shape_key key_of(const tr_gemm *g, int64_t m, int64_t n) {
 }
 
 tr_status tr__dnnl_gemm(tr_dnnl *d, tr_pool *pool, const tr_gemm *g) {
-  dnnl_job job = {
-      .dnnl = d, .g = g, .nrow = tr__ceil_div(g->m, BLOCK_ROWS), .ncol = tr__ceil_div(g->n, BLOCK_COLS)};
+  dnnl_job job = {.dnnl = d, .g = g, .nrow = tr__ceil_div(g->m, BLOCK_ROWS), .ncol = tr__ceil_div(g->n, BLOCK_COLS)};
   if (d->ncache + 4 > CACHE_SIZE) { // full: start again, rather than remember which is oldest
     for (int i = 0; i < d->ncache; i++) entry_free(&d->cache[i]);
     d->ncache = 0;

@@ -42,11 +42,9 @@ static size_t head_products_scratch(const tr_head_loss *p, int64_t rows, int nth
 size_t tr__cpu_head_loss_scratch(const tr_head_loss *p, int nthread) {
   const int64_t rows = tr__min(ROWS, p->rows), longest = p->width > VOCAB ? p->width : VOCAB;
   const size_t tile = tr_arena_rounded((size_t)(rows * head_ld(p)) * sizeof(float));
-  const size_t narrow =
-      p->type == TR_BF16 ? tr_arena_rounded((size_t)(rows * head_ld(p)) * sizeof(tr_bf16)) : 0;
+  const size_t narrow = p->type == TR_BF16 ? tr_arena_rounded((size_t)(rows * head_ld(p)) * sizeof(tr_bf16)) : 0;
   const size_t dx = tr_arena_rounded((size_t)(rows * p->width) * sizeof(float));
-  const size_t thin =
-      tr_arena_rounded((size_t)(TR_GEMM_THIN * (longest > ROWS ? longest : ROWS)) * sizeof(float));
+  const size_t thin = tr_arena_rounded((size_t)(TR_GEMM_THIN * (longest > ROWS ? longest : ROWS)) * sizeof(float));
   return tile + narrow + dx + head_products_scratch(p, rows, nthread) + thin;
 }
 
@@ -130,12 +128,10 @@ static tr_status head_tile(const head_job *j) {
 
 static tr_status check(const tr_head_loss *p) {
   if (p->type != TR_F32 && p->type != TR_BF16)
-    return tr_error(TR_ERR_USAGE, "head loss of %s; the CPU table takes f32 and bf16",
-                    tr_dtype_name(p->type));
+    return tr_error(TR_ERR_USAGE, "head loss of %s; the CPU table takes f32 and bf16", tr_dtype_name(p->type));
   for (int64_t r = 0; r < p->rows; r++)
     if (p->target[r] >= p->vocab)
-      return tr_error(TR_ERR_DATA,
-                      "target %" PRId32 " of row %" PRId64 " is not below the vocabulary size %" PRId64,
+      return tr_error(TR_ERR_DATA, "target %" PRId32 " of row %" PRId64 " is not below the vocabulary size %" PRId64,
                       p->target[r], r, p->vocab);
   return TR_OK;
 }

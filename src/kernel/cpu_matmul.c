@@ -2,12 +2,10 @@
 // Matrix products of the fast CPU table.
 //
 // Three paths, chosen by shape and processor, never by the number of threads:
-//   thin   fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is
-//   packed packed B is packed once by all workers (converted to f32 on the way), then each task computes one
-//   tile of C with the
-//          register-blocked micro-kernel. Columns are taken in slabs so that a packed slab stays near the
-//          caches.
-//   oneDNN bf16 on AMX: each task is one oneDNN call on a block of C, one thread per call
+//   thin    fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is packed
+//   packed  B is packed once by all workers (widened to f32 on the way), then each task computes one tile of C with the
+//           register-blocked micro-kernel; columns are taken in slabs so that a packed slab stays near the caches
+//   oneDNN  bf16 on AMX: each task is one oneDNN call on a block of C, one thread per call
 // Measured on an AVX2 machine the packed path is on a par with oneDNN's sgemm and matmul, takes bf16 without a
 // converted copy, and has no primitives to create; so f32 always takes it.
 #include "kernel/cpu_dnnl_internal.h"
@@ -44,8 +42,7 @@ static void pack_task(void *context, int task, int worker) {
   const gemm_job *j = context;
   const int64_t first = j->slab0 + (int64_t)task * PACK_COLS;
   (void)worker;
-  j->simd->gemm_pack_b(j->g, first, tr__min(j->slab1, first + PACK_COLS),
-                       j->packed + (first - j->slab0) * j->g->k);
+  j->simd->gemm_pack_b(j->g, first, tr__min(j->slab1, first + PACK_COLS), j->packed + (first - j->slab0) * j->g->k);
 }
 
 static void tile_task(void *context, int task, int worker) {
@@ -61,8 +58,7 @@ static tr_status gemm_packed(const tr_compute *c, const tr_gemm *g) {
   const int64_t slab = slab_columns(g->n, g->k);
   gemm_job job = {.g = g, .simd = tr__simd(c)};
   job.packed = tr_arena_alloc(c->scratch, (size_t)(slab * g->k) * sizeof(float));
-  job.scratch =
-      tr_arena_alloc(c->scratch, (size_t)tr_pool_nthread(c->pool) * worker_floats() * sizeof(float));
+  job.scratch = tr_arena_alloc(c->scratch, (size_t)tr_pool_nthread(c->pool) * worker_floats() * sizeof(float));
   tr_status status = job.packed && job.scratch ? TR_OK : TR_ERR_MEMORY;
   for (job.slab0 = 0; status == TR_OK && job.slab0 < g->n; job.slab0 = job.slab1) {
     job.slab1 = tr__min(g->n, job.slab0 + slab);
@@ -91,8 +87,7 @@ static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
     if (g->a_col == 1) {
       job.simd->convert((size_t)g->k, g->type_a, tr__elem(g->type_a, g->a, i * g->a_row), TR_F32, row);
     } else {
-      for (int64_t p = 0; p < g->k; p++)
-        row[p] = tr_load(g->type_a, g->a, (size_t)(i * g->a_row + p * g->a_col));
+      for (int64_t p = 0; p < g->k; p++) row[p] = tr_load(g->type_a, g->a, (size_t)(i * g->a_row + p * g->a_col));
     }
   }
   tr_pool_run(c->pool, (int)tr__ceil_div(g->n, TR_GEMM_THIN_COLS), thin_task, &job);
@@ -111,17 +106,15 @@ tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   return gemm_packed(c, g);
 }
 
-size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread) {
-  return tr__gemm_scratch(p->m, p->n, p->k, nthread);
-}
+size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread) { return tr__gemm_scratch(p->m, p->n, p->k, nthread); }
 
-tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b,
-                         const void *bias, void *out) {
+tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
+                         void *out) {
   if (p->type != TR_F32 && p->type != TR_BF16)
     return tr_error(TR_ERR_USAGE, "matmul of %s; the CPU table takes f32 and bf16", tr_dtype_name(p->type));
   if (p->type_c != p->type && p->type_c != TR_F32)
-    return tr_error(TR_ERR_USAGE, "matmul of %s cannot write %s; type_c must be %s or f32",
-                    tr_dtype_name(p->type), tr_dtype_name(p->type_c), tr_dtype_name(p->type));
+    return tr_error(TR_ERR_USAGE, "matmul of %s cannot write %s; type_c must be %s or f32", tr_dtype_name(p->type),
+                    tr_dtype_name(p->type_c), tr_dtype_name(p->type));
   tr_gemm g = {.m = p->m,
                .n = p->n,
                .k = p->k,

@@ -21,8 +21,7 @@ typedef struct peak_job {
 
 static double burst(peak_job *j) {
   double flops = 0;
-  j->sink +=
-      j->amx ? tr__amx_peak(TURNS, &flops) : tr__simd_best()->peak(TURNS, (float)(j->seconds * 1e-6), &flops);
+  j->sink += j->amx ? tr__amx_peak(TURNS, &flops) : tr__simd_best()->peak(TURNS, (float)(j->seconds * 1e-6), &flops);
   return flops;
 }
 

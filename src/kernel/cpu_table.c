@@ -46,9 +46,7 @@ static void cpu_close(tr_compute *c) {
 }
 
 // Rows per task: about TR_FLAT elements.
-static int64_t rows_per_task(int64_t width) {
-  return width >= TR_FLAT ? 1 : TR_FLAT / (width > 0 ? width : 1);
-}
+static int64_t rows_per_task(int64_t width) { return width >= TR_FLAT ? 1 : TR_FLAT / (width > 0 ? width : 1); }
 
 static int row_tasks(int64_t rows, int64_t width) {
   return width > 0 ? (int)tr__ceil_div(rows, rows_per_task(width)) : 0;
@@ -69,9 +67,8 @@ static void norm_forward_task(void *context, int task, int worker) {
   j->simd->norm_forward(&j->norm, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task));
 }
 
-static void norm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps,
-                         const void *x, const void *gamma, const void *beta, void *y, void *mean,
-                         void *rstd) {
+static void norm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps, const void *x,
+                         const void *gamma, const void *beta, void *y, void *mean, void *rstd) {
   norm_job job = {.simd = tr__simd(c), .rows = rows, .per_task = rows_per_task(width)};
   job.norm = (tr_norm){.width = width,
                        .type = type,
@@ -96,8 +93,7 @@ static void norm_backward_task(void *context, int task, int worker) {
   float *part = j->parts + task * 2 * n;
   (void)worker;
   memset(part, 0, (size_t)(2 * n) * sizeof *part);
-  j->simd->norm_backward(&j->norm, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task), part,
-                         part + n);
+  j->simd->norm_backward(&j->norm, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task), part, part + n);
 }
 
 static size_t norm_backward_scratch(int64_t rows, int64_t width, tr_dtype type) {
@@ -106,18 +102,16 @@ static size_t norm_backward_scratch(int64_t rows, int64_t width, tr_dtype type) 
 }
 
 static void norm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
-                          const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
-                          int add_dx, void *dgamma, void *dbeta, int add) {
+                          const void *x, const void *gamma, const void *mean, const void *rstd, void *dx, int add_dx,
+                          void *dgamma, void *dbeta, int add) {
   const tr_simd *simd = tr__simd(c);
   const size_t mark = tr_arena_mark(c->scratch);
   norm_job job = {.simd = simd, .rows = rows, .per_task = norm_rows_per_part(rows)};
-  job.norm =
-      (tr_norm){.width = width, .type = type, .x = x, .gamma = gamma, .dy = dy, .dx = dx, .add_dx = add_dx};
+  job.norm = (tr_norm){.width = width, .type = type, .x = x, .gamma = gamma, .dy = dy, .dx = dx, .add_dx = add_dx};
   job.norm.mean = (float *)(uintptr_t)mean; // read only in this direction
   job.norm.rstd = (float *)(uintptr_t)rstd;
   job.parts = tr_arena_alloc(c->scratch, norm_backward_scratch(rows, width, type));
-  if (!job.parts)
-    return; // the sentence is recorded; scratch smaller than *_scratch says is the caller's fault
+  if (!job.parts) return; // the sentence is recorded; scratch smaller than *_scratch says is the caller's fault
   const int parts = width > 0 ? (int)tr__ceil_div(rows, job.per_task) : 0;
   tr_pool_run(c->pool, parts, norm_backward_task, &job);
   if (!add) {
@@ -161,8 +155,7 @@ static void gelu_forward_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const int64_t at = (int64_t)task * TR_FLAT;
   (void)worker;
-  j->simd->gelu_forward(flat_count(j, task), j->type, tr__elem(j->type, j->x, at),
-                        tr__elem_mut(j->type, j->y, at));
+  j->simd->gelu_forward(flat_count(j, task), j->type, tr__elem(j->type, j->x, at), tr__elem_mut(j->type, j->y, at));
 }
 
 static void gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y) {
@@ -173,12 +166,11 @@ static void gelu_backward_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const int64_t at = (int64_t)task * TR_FLAT;
   (void)worker;
-  j->simd->gelu_backward(flat_count(j, task), j->type, tr__elem(j->type, j->x, at),
-                         tr__elem(j->type, j->dy, at), tr__elem_mut(j->type, j->y, at));
+  j->simd->gelu_backward(flat_count(j, task), j->type, tr__elem(j->type, j->x, at), tr__elem(j->type, j->dy, at),
+                         tr__elem_mut(j->type, j->y, at));
 }
 
-static void gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy,
-                          void *dx) {
+static void gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy, void *dx) {
   flat_run(c, &(flat_job){.n = n, .type = type, .x = x, .dy = dy, .y = dx}, gelu_backward_task);
 }
 
@@ -218,8 +210,7 @@ static void adamw_task(void *context, int task, int worker) {
   j->simd->adamw(flat_count(j, task), j->adamw, j->w + at, j->g + at, j->m + at, j->v + at);
 }
 
-static void adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m,
-                  float *v) {
+static void adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v) {
   flat_run(c, &(flat_job){.n = n, .adamw = p, .w = w, .g = g, .m = m, .v = v}, adamw_task);
 }
 
@@ -238,9 +229,8 @@ static void sum_squares_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const size_t first = (size_t)task * j->per_sum, last = first + j->per_sum;
   (void)worker;
-  j->sums[task] = first < j->n
-                      ? j->simd->sum_squares((last < j->n ? last : j->n) - first, (const float *)j->x + first)
-                      : 0;
+  j->sums[task] =
+      first < j->n ? j->simd->sum_squares((last < j->n ? last : j->n) - first, (const float *)j->x + first) : 0;
 }
 
 static double sum_squares(const tr_compute *c, size_t n, const float *x) {
@@ -271,9 +261,9 @@ static void embed_forward_task(void *context, int task, int worker) {
   j->simd->embed_forward(&j->embed, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task));
 }
 
-static void embed_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                          const int32_t *token, const int32_t *position, const void *wte, const void *wpe,
-                          const tr_dropout *dropout, void *y) {
+static void embed_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const int32_t *token,
+                          const int32_t *position, const void *wte, const void *wpe, const tr_dropout *dropout,
+                          void *y) {
   row_job job = {.simd = tr__simd(c), .rows = rows, .per_task = rows_per_task(width)};
   job.embed = (tr_embed){.rows = rows,
                          .width = width,
@@ -296,14 +286,12 @@ static void zero_task(void *context, int task, int worker) {
 static void embed_backward_task(void *context, int task, int worker) {
   const row_job *j = context;
   (void)worker;
-  j->simd->embed_backward(&j->embed, (int64_t)task * TR_STRIP,
-                          tr__min(j->width, ((int64_t)task + 1) * TR_STRIP));
+  j->simd->embed_backward(&j->embed, (int64_t)task * TR_STRIP, tr__min(j->width, ((int64_t)task + 1) * TR_STRIP));
 }
 
-static void embed_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                           const int32_t *token, const int32_t *position, const tr_dropout *dropout,
-                           const void *dy, void *dwte, int64_t vocab, int add_wte, void *dwpe, int64_t npos,
-                           int add_wpe) {
+static void embed_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const int32_t *token,
+                           const int32_t *position, const tr_dropout *dropout, const void *dy, void *dwte,
+                           int64_t vocab, int add_wte, void *dwpe, int64_t npos, int add_wpe) {
   if (dwte && !add_wte) flat_run(c, &(flat_job){.n = (size_t)(vocab * width), .w = dwte}, zero_task);
   if (dwpe && !add_wpe) flat_run(c, &(flat_job){.n = (size_t)(npos * width), .w = dwpe}, zero_task);
   row_job job = {.simd = tr__simd(c), .rows = rows, .width = width};
@@ -347,12 +335,11 @@ static void column_sum_task(void *context, int task, int worker) {
   const row_job *j = context;
   const int64_t first = (int64_t)task * TR_STRIP;
   (void)worker;
-  j->simd->column_sum(j->rows, j->width, j->type, j->y, first, tr__min(j->width, first + TR_STRIP), j->out,
-                      j->add);
+  j->simd->column_sum(j->rows, j->width, j->type, j->y, first, tr__min(j->width, first + TR_STRIP), j->out, j->add);
 }
 
-static void column_sum(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
-                       void *out, int add_out) {
+static void column_sum(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy, void *out,
+                       int add_out) {
   row_job job = {
       .simd = tr__simd(c), .rows = rows, .width = width, .type = type, .y = dy, .out = out, .add = add_out};
   tr_pool_run(c->pool, (int)tr__ceil_div(width, TR_STRIP), column_sum_task, &job);
@@ -363,18 +350,18 @@ static size_t column_sum_scratch(int64_t rows, int64_t width, tr_dtype type) {
   return 0; // strips of columns need none
 }
 
-#define TR_CPU_TABLE(text)                                                                                   \
-  {                                                                                                          \
-    .name = (text), .open = cpu_open, .close = cpu_close, .matmul = tr__cpu_matmul,                          \
-    .matmul_scratch = tr__cpu_matmul_scratch, .layernorm_forward = norm_forward,                             \
-    .layernorm_backward = norm_backward, .layernorm_backward_scratch = norm_backward_scratch,                \
-    .gelu_forward = gelu_forward, .gelu_backward = gelu_backward, .embedding_forward = embed_forward,        \
-    .embedding_backward = embed_backward, .residual_forward = residual_forward,                              \
-    .dropout_backward = dropout_backward, .attention_forward = tr__cpu_attention_forward,                    \
-    .attention_backward = tr__cpu_attention_backward, .attention_scratch = tr__cpu_attention_scratch,        \
-    .head_loss = tr__cpu_head_loss, .head_loss_scratch = tr__cpu_head_loss_scratch,                          \
-    .column_sum = column_sum, .column_sum_scratch = column_sum_scratch, .adamw = adamw, .sgd = sgd,          \
-    .sum_squares = sum_squares, .add = add, .convert = convert,                                              \
+#define TR_CPU_TABLE(text)                                                                                           \
+  {                                                                                                                  \
+    .name = (text), .open = cpu_open, .close = cpu_close, .matmul = tr__cpu_matmul,                                  \
+    .matmul_scratch = tr__cpu_matmul_scratch, .layernorm_forward = norm_forward,                                     \
+    .layernorm_backward = norm_backward, .layernorm_backward_scratch = norm_backward_scratch,                        \
+    .gelu_forward = gelu_forward, .gelu_backward = gelu_backward, .embedding_forward = embed_forward,                \
+    .embedding_backward = embed_backward, .residual_forward = residual_forward,                                      \
+    .dropout_backward = dropout_backward, .attention_forward = tr__cpu_attention_forward,                            \
+    .attention_backward = tr__cpu_attention_backward, .attention_scratch = tr__cpu_attention_scratch,                \
+    .head_loss = tr__cpu_head_loss, .head_loss_scratch = tr__cpu_head_loss_scratch, .column_sum = column_sum,        \
+    .column_sum_scratch = column_sum_scratch, .adamw = adamw, .sgd = sgd, .sum_squares = sum_squares, .add = add,    \
+    .convert = convert,                                                                                              \
   }
 
 const tr_kernels *tr_kernels_cpu(void) {

@@ -76,20 +76,18 @@ typedef struct tr_simd {
   void (*gelu_backward)(size_t n, tr_dtype type, const void *x, const void *dy, void *dx);
   void (*embed_forward)(const tr_embed *e, int64_t r0, int64_t r1);
   void (*embed_backward)(const tr_embed *e, int64_t j0, int64_t j1);
-  void (*residual)(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y,
-                   const tr_dropout *d, void *out);
-  void (*column_sum)(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1,
-                     float *out, int add);
+  void (*residual)(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y, const tr_dropout *d,
+                   void *out);
+  void (*column_sum)(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1, float *out,
+                     int add);
   void (*adamw)(size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v);
   void (*sgd)(size_t n, const tr_sgd *p, float *w, const float *g, float *momentum);
   double (*sum_squares)(size_t n, const float *x);
   void (*add)(size_t n, tr_dtype type, const void *x, void *y);
   void (*convert)(size_t n, tr_dtype from, const void *x, tr_dtype to, void *y); // f32 and bf16
   float (*cross_entropy)(int64_t n, float *logits, int64_t target, int want_gradient, float scale);
-  void (*attention_forward)(const tr_attention_call *call, int seq, int head, int64_t q0, int64_t q1,
-                            float *scratch);
-  void (*attention_backward)(const tr_attention *p, const tr_attention_grad *g, int seq, int head_kv,
-                             float *scratch);
+  void (*attention_forward)(const tr_attention_call *call, int seq, int head, int64_t q0, int64_t q1, float *scratch);
+  void (*attention_backward)(const tr_attention *p, const tr_attention_grad *g, int seq, int head_kv, float *scratch);
   double (*peak)(int64_t turns, float seed,
                  double *flops); // returns a number that depends on every operation
 } tr_simd;
@@ -119,8 +117,8 @@ const tr_simd *tr__simd_best(void);
 // cpu_matmul.c: the product with freely typed operands, and the scratch it takes.
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g);
 size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread);
-tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b,
-                         const void *bias, void *out);
+tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
+                         void *out);
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
 
 // cpu_attention.c, cpu_head.c

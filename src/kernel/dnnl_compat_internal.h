@@ -37,14 +37,11 @@ static inline dnnl_status_t tr__dnnl_desc_make(dnnl_memory_desc_t *out, int ndim
   return dnnl_memory_desc_init_by_strides(out, ndim, dims, type, strides);
 }
 static inline void tr__dnnl_desc_free(dnnl_memory_desc_t *desc) { (void)desc; }
-static inline dnnl_status_t tr__dnnl_append_sum(dnnl_post_ops_t ops) {
-  return dnnl_post_ops_append_sum(ops, 1.0f);
-}
+static inline dnnl_status_t tr__dnnl_append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
 static inline dnnl_status_t tr__dnnl_matmul_desc(dnnl_primitive_desc_t *out, const tr_dnnl_matrices *m,
                                                  const_dnnl_primitive_attr_t attr, dnnl_engine_t engine) {
   dnnl_matmul_desc_t operation;
-  dnnl_status_t status =
-      dnnl_matmul_desc_init(&operation, &m->a, &m->b, m->has_bias ? &m->bias : NULL, &m->c);
+  dnnl_status_t status = dnnl_matmul_desc_init(&operation, &m->a, &m->b, m->has_bias ? &m->bias : NULL, &m->c);
   return status == dnnl_success ? dnnl_primitive_desc_create(out, &operation, attr, engine, NULL) : status;
 }
 #endif

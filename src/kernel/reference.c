@@ -45,6 +45,4 @@ static const tr_kernels reference_table = {
     .convert = tr__reference_convert,
 };
 
-const tr_kernels *tr_kernels_reference(void) {
-  return &reference_table;
-}
+const tr_kernels *tr_kernels_reference(void) { return &reference_table; }

@@ -27,13 +27,9 @@ size_t tr__reference_attention_scratch(const tr_attention *p, int nthread) {
 }
 
 // The key/value head that query head h uses.
-static int kv_head(const tr_attention *p, int h) {
-  return h / (p->head / p->head_kv);
-}
+static int kv_head(const tr_attention *p, int h) { return h / (p->head / p->head_kv); }
 
-static int sees(const tr_attention *p, int64_t i, int64_t j) {
-  return p->key_pos[j] <= p->query_pos[i];
-}
+static int sees(const tr_attention *p, int64_t i, int64_t j) { return p->key_pos[j] <= p->query_pos[i]; }
 
 static double score(const tr_attention *p, const void *q, const void *k, int64_t i, int64_t j, int h) {
   return (double)p->scale * tr__dot(p->type, p->dim, tr__at(p->type, q, i * p->ld_q + h * p->dim), 1,
@@ -47,8 +43,8 @@ static double dropout_factor(const tr_attention *p, int64_t i, int64_t j, int h)
 static tr_status check(const tr_attention *p) {
   if (p->head < 1 || p->head_kv < 1 || p->head % p->head_kv != 0) {
     return tr_error(TR_ERR_USAGE,
-                    "attention with %d query heads and %d key/value heads; the second must divide the first",
-                    p->head, p->head_kv);
+                    "attention with %d query heads and %d key/value heads; the second must divide the first", p->head,
+                    p->head_kv);
   }
   return TR_OK;
 }
@@ -118,15 +114,13 @@ static void forward_row(const forward *f, int64_t i, int h, int64_t key_first, i
   if (p->last) write_result(f, i, h, s);
 }
 
-tr_status tr__reference_attention_forward(const tr_compute *c, const tr_attention *p, const void *q,
-                                          const void *k, const void *v, const tr_attention_running *running,
-                                          void *out, void *lse) {
+tr_status tr__reference_attention_forward(const tr_compute *c, const tr_attention *p, const void *q, const void *k,
+                                          const void *v, const tr_attention_running *running, void *out, void *lse) {
   TR_TRY(check(p));
   forward f = {.p = p, .q = q, .k = k, .v = v, .out = out, .lse = lse};
   f.running = running && running->max ? running : NULL;
   if (!f.running && !(p->first && p->last)) {
-    return tr_error(TR_ERR_USAGE,
-                    "attention over keys of several calls (first %d, last %d) needs the running state",
+    return tr_error(TR_ERR_USAGE, "attention over keys of several calls (first %d, last %d) needs the running state",
                     p->first, p->last);
   }
   size_t mark = tr_arena_mark(c->scratch);
@@ -224,8 +218,7 @@ static void backward_sequence(const backward *b, int n) {
   }
 }
 
-tr_status tr__reference_attention_backward(const tr_compute *c, const tr_attention *p,
-                                           const tr_attention_grad *g) {
+tr_status tr__reference_attention_backward(const tr_compute *c, const tr_attention *p, const tr_attention_grad *g) {
   TR_TRY(check(p));
   size_t mark = tr_arena_mark(c->scratch), dim = (size_t)p->dim * sizeof(double);
   tr_status status = TR_ERR_MEMORY;

@@ -30,8 +30,8 @@ void tr__reference_gelu_backward(const tr_compute *c, size_t n, tr_dtype type, c
   }
 }
 
-void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                    const void *x, const void *y, const tr_dropout *dropout, void *out) {
+void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                    const void *y, const tr_dropout *dropout, void *out) {
   (void)c;
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t j = 0; j < width; j++) {
@@ -67,8 +67,7 @@ void tr__reference_add(const tr_compute *c, size_t n, tr_dtype type, const void 
   for (int64_t i = 0; i < (int64_t)n; i++) tr__put_add(type, y, i, tr__get(type, x, i), 1);
 }
 
-void tr__reference_convert(const tr_compute *c, size_t n, tr_dtype from, const void *x, tr_dtype to,
-                           void *y) {
+void tr__reference_convert(const tr_compute *c, size_t n, tr_dtype from, const void *x, tr_dtype to, void *y) {
   (void)c;
   tr_convert(from, x, to, y, n);
 }

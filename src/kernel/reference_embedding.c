@@ -11,8 +11,8 @@
 enum { STRIP = 64 };
 
 void tr__reference_embedding_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                     const int32_t *token, const int32_t *position, const void *wte,
-                                     const void *wpe, const tr_dropout *dropout, void *y) {
+                                     const int32_t *token, const int32_t *position, const void *wte, const void *wpe,
+                                     const tr_dropout *dropout, void *y) {
   (void)c;
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t j = 0; j < width; j++) {
@@ -63,9 +63,9 @@ static void scatter_rows(const scatter *s, void *table, int64_t table_rows, int 
 }
 
 void tr__reference_embedding_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                      const int32_t *token, const int32_t *position,
-                                      const tr_dropout *dropout, const void *dy, void *dwte, int64_t vocab,
-                                      int add_wte, void *dwpe, int64_t npos, int add_wpe) {
+                                      const int32_t *token, const int32_t *position, const tr_dropout *dropout,
+                                      const void *dy, void *dwte, int64_t vocab, int add_wte, void *dwpe,
+                                      int64_t npos, int add_wpe) {
   (void)c;
   scatter s = {rows, width, type, token, dropout, dy};
   scatter_rows(&s, dwte, vocab, add_wte);

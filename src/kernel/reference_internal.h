@@ -39,8 +39,7 @@ static inline const void *tr__at(tr_dtype type, const void *data, int64_t i) {
 }
 
 // Sum of x[i * step_x] y[i * step_y].
-static inline double tr__dot(tr_dtype type, int64_t n, const void *x, int64_t step_x, const void *y,
-                             int64_t step_y) {
+static inline double tr__dot(tr_dtype type, int64_t n, const void *x, int64_t step_x, const void *y, int64_t step_y) {
   double sum = 0;
   for (int64_t i = 0; i < n; i++) sum += tr__get(type, x, i * step_x) * tr__get(type, y, i * step_y);
   return sum;
@@ -57,19 +56,18 @@ static inline double tr__dropout_factor(const tr_dropout *dropout, int64_t row, 
 tr_status tr__reference_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b,
                                const void *bias, void *out);
 
-void tr__reference_layernorm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                     float eps, const void *x, const void *gamma, const void *beta, void *y,
-                                     void *mean, void *rstd);
-void tr__reference_layernorm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                      const void *dy, const void *x, const void *gamma, const void *mean,
-                                      const void *rstd, void *dx, int add_dx, void *dgamma, void *dbeta,
-                                      int add);
+void tr__reference_layernorm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps,
+                                     const void *x, const void *gamma, const void *beta, void *y, void *mean,
+                                     void *rstd);
+void tr__reference_layernorm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
+                                      const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
+                                      int add_dx, void *dgamma, void *dbeta, int add);
 
 void tr__reference_gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y);
 void tr__reference_gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy,
                                  void *dx);
-void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                    const void *x, const void *y, const tr_dropout *dropout, void *out);
+void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                    const void *y, const tr_dropout *dropout, void *out);
 void tr__reference_dropout_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
                                     const tr_dropout *dropout, const void *dout, void *dy);
 void tr__reference_column_sum(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
@@ -78,18 +76,16 @@ void tr__reference_add(const tr_compute *c, size_t n, tr_dtype type, const void 
 void tr__reference_convert(const tr_compute *c, size_t n, tr_dtype from, const void *x, tr_dtype to, void *y);
 
 void tr__reference_embedding_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                     const int32_t *token, const int32_t *position, const void *wte,
-                                     const void *wpe, const tr_dropout *dropout, void *y);
+                                     const int32_t *token, const int32_t *position, const void *wte, const void *wpe,
+                                     const tr_dropout *dropout, void *y);
 void tr__reference_embedding_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                      const int32_t *token, const int32_t *position,
-                                      const tr_dropout *dropout, const void *dy, void *dwte, int64_t vocab,
-                                      int add_wte, void *dwpe, int64_t npos, int add_wpe);
+                                      const int32_t *token, const int32_t *position, const tr_dropout *dropout,
+                                      const void *dy, void *dwte, int64_t vocab, int add_wte, void *dwpe,
+                                      int64_t npos, int add_wpe);
 
-tr_status tr__reference_attention_forward(const tr_compute *c, const tr_attention *p, const void *q,
-                                          const void *k, const void *v, const tr_attention_running *running,
-                                          void *out, void *lse);
-tr_status tr__reference_attention_backward(const tr_compute *c, const tr_attention *p,
-                                           const tr_attention_grad *g);
+tr_status tr__reference_attention_forward(const tr_compute *c, const tr_attention *p, const void *q, const void *k,
+                                          const void *v, const tr_attention_running *running, void *out, void *lse);
+tr_status tr__reference_attention_backward(const tr_compute *c, const tr_attention *p, const tr_attention_grad *g);
 size_t tr__reference_attention_scratch(const tr_attention *p, int nthread);
 
 tr_status tr__reference_head_loss(const tr_compute *c, const tr_head_loss *p);
@@ -97,8 +93,7 @@ size_t tr__reference_head_loss_scratch(const tr_head_loss *p, int nthread);
 
 void tr__reference_adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m,
                          float *v);
-void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g,
-                       float *momentum);
+void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum);
 double tr__reference_sum_squares(const tr_compute *c, size_t n, const float *x);
 
 #endif

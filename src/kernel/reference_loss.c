@@ -26,8 +26,8 @@ size_t tr__reference_head_loss_scratch(const tr_head_loss *p, int nthread) {
 static double row_logits(const tr_head_loss *p, int64_t r, double *logits) {
   double largest = -INFINITY, sum = 0;
   for (int64_t v = 0; v < p->vocab; v++) {
-    logits[v] = tr__dot(p->type, p->width, tr__at(p->type, p->x, r * p->width), 1,
-                        tr__at(p->type, p->w, v * p->width), 1);
+    logits[v] =
+        tr__dot(p->type, p->width, tr__at(p->type, p->x, r * p->width), 1, tr__at(p->type, p->w, v * p->width), 1);
     if (logits[v] > largest) largest = logits[v];
   }
   for (int64_t v = 0; v < p->vocab; v++) sum += exp(logits[v] - largest);
@@ -64,15 +64,13 @@ static void weight_gradient(const tr_head_loss *p, int64_t v, const loss_scratch
     double d = logit_gradient(p, r, v, logit, s->lse[r]);
     for (int64_t j = 0; j < p->width; j++) s->sum[j] += d * tr__get(p->type, p->x, r * p->width + j);
   }
-  for (int64_t j = 0; j < p->width; j++)
-    tr__put_add(tr_wide(p->type), p->dw, v * p->width + j, s->sum[j], p->add);
+  for (int64_t j = 0; j < p->width; j++) tr__put_add(tr_wide(p->type), p->dw, v * p->width + j, s->sum[j], p->add);
 }
 
 static tr_status check_targets(const tr_head_loss *p) {
   for (int64_t r = 0; r < p->rows; r++) {
     if (p->target[r] >= p->vocab) {
-      return tr_error(TR_ERR_DATA,
-                      "target %" PRId32 " of row %" PRId64 " is not below the vocabulary size %" PRId64,
+      return tr_error(TR_ERR_DATA, "target %" PRId32 " of row %" PRId64 " is not below the vocabulary size %" PRId64,
                       p->target[r], r, p->vocab);
     }
   }

@@ -8,9 +8,9 @@
 
 #include <math.h>
 
-void tr__reference_layernorm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                     float eps, const void *x, const void *gamma, const void *beta, void *y,
-                                     void *mean, void *rstd) {
+void tr__reference_layernorm_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps,
+                                     const void *x, const void *gamma, const void *beta, void *y, void *mean,
+                                     void *rstd) {
   (void)c;
   for (int64_t r = 0; r < rows; r++) {
     double sum = 0, squares = 0;
@@ -68,10 +68,9 @@ static void input_gradient_row(const norm_arrays *n, int64_t r, void *dx, int ad
   }
 }
 
-void tr__reference_layernorm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type,
-                                      const void *dy, const void *x, const void *gamma, const void *mean,
-                                      const void *rstd, void *dx, int add_dx, void *dgamma, void *dbeta,
-                                      int add) {
+void tr__reference_layernorm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
+                                      const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
+                                      int add_dx, void *dgamma, void *dbeta, int add) {
   (void)c;
   norm_arrays n = {rows, width, type, dy, x, gamma, mean, rstd};
   weight_gradient(&n, dgamma, dbeta, add);

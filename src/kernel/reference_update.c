@@ -22,8 +22,7 @@ void tr__reference_adamw(const tr_compute *c, size_t n, const tr_adamw *p, float
   }
 }
 
-void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g,
-                       float *momentum) {
+void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum) {
   (void)c;
   double mu = (double)p->momentum;
   for (size_t i = 0; i < n; i++) {

@@ -32,8 +32,8 @@ static int64_t padded_rows(int64_t n) { return tr__ceil_div(n, T) * T; }
 
 // Rows r0 .. r1 - 1 of one head (starting at column `col` of an array with leading dimension ld) into dense
 // f32 rows of D floats, zero-padded to `rows` rows.
-static void load_rows(tr_dtype type, const void *src, int64_t ld, int64_t col, int64_t r0, int64_t r1,
-                      int64_t dim, float scale, int64_t rows, float *dst) {
+static void load_rows(tr_dtype type, const void *src, int64_t ld, int64_t col, int64_t r0, int64_t r1, int64_t dim,
+                      float scale, int64_t rows, float *dst) {
   const int64_t d = padded_dim((int)dim);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t e = 0; e < d; e += TR_VL) {
@@ -89,8 +89,7 @@ INLINE vi visible(const tr_attention *p, int64_t query, int64_t key, int64_t lef
 }
 
 // Dropout factors of one query row over n <= T key rows: one Philox run where key positions are consecutive.
-static void probability_factors(const tr_attention *p, int64_t query, int head, int64_t key, int n,
-                                float *factor) {
+static void probability_factors(const tr_attention *p, int64_t query, int head, int64_t key, int n, float *factor) {
   const int64_t base = head * p->dropout_stride;
   int run = 1;
   for (int j = 1; j < n; j++) run &= p->key_pos[key + j] == p->key_pos[key] + j;
@@ -98,8 +97,7 @@ static void probability_factors(const tr_attention *p, int64_t query, int head, 
     keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key]), n, factor);
     return;
   }
-  for (int j = 0; j < n; j++)
-    keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key + j]), 1, factor + j);
+  for (int j = 0; j < n; j++) keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key + j]), 1, factor + j);
 }
 
 // --- forward ---
@@ -111,8 +109,8 @@ typedef struct forward_state { // one task's scratch
 
 // One row of scores becomes probabilities relative to the running maximum; returns what the earlier state
 // shrinks by.
-static float softmax_row(const tr_attention *p, view sees, int64_t query, int64_t k0, int64_t n, float *s,
-                         float *max, float *sum) {
+static float softmax_row(const tr_attention *p, view sees, int64_t query, int64_t k0, int64_t n, float *s, float *max,
+                         float *sum) {
   const vf none = splat(-__builtin_inff());
   vf top = splat(*max);
   for (int64_t j = 0; j < n; j += TR_VL) {
@@ -168,13 +166,11 @@ static void forward_begin(const tr_attention_call *call, int head, int64_t q0, i
     f->max[i] = take ? ((const float *)call->running.max)[row] : -__builtin_inff();
     f->sum[i] = take ? ((const float *)call->running.sum)[row] : 0.0f;
     memset(f->o + i * d, 0, (size_t)d * sizeof *f->o);
-    if (take)
-      memcpy(f->o + i * d, (const float *)call->running.out + row * p->dim, (size_t)p->dim * sizeof *f->o);
+    if (take) memcpy(f->o + i * d, (const float *)call->running.out + row * p->dim, (size_t)p->dim * sizeof *f->o);
   }
 }
 
-static void forward_end(const tr_attention_call *call, int head, int64_t q0, int64_t q1,
-                        const forward_state *f) {
+static void forward_end(const tr_attention_call *call, int head, int64_t q0, int64_t q1, const forward_state *f) {
   const tr_attention *p = call->p;
   const int64_t d = padded_dim(p->dim);
   for (int64_t i = q0; i < q1; i++) {
@@ -188,20 +184,19 @@ static void forward_end(const tr_attention_call *call, int head, int64_t q0, int
     if (!p->last) continue;
     const int empty = sum == 0.0f; // saw no key: zeros, and the logarithm of an empty sum
     call->lse[row] = empty ? -__builtin_inff() : max + log_f32(sum);
-    store_rows(p->type, call->out, p->ld_out, (int64_t)head * p->dim, i, i + 1, p->dim,
-               empty ? 0.0f : 1.0f / sum, o, 0);
+    store_rows(p->type, call->out, p->ld_out, (int64_t)head * p->dim, i, i + 1, p->dim, empty ? 0.0f : 1.0f / sum, o,
+               0);
   }
 }
 
 // Few query rows (generation): no tile is packed, each key is read once.
-static void forward_thin(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0,
-                         int64_t k1, view sees, forward_state *f) {
+static void forward_thin(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0, int64_t k1,
+                         view sees, forward_state *f) {
   const tr_attention *p = call->p;
   const int64_t d = padded_dim(p->dim), col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;
   for (int64_t i = q0; i < q1; i++)
     for (int64_t j = k0; j < k1; j++)
-      f->s[(i - q0) * T + (j - k0)] =
-          dot_row(p->dim, f->q + (i - q0) * d, p->type, call->k, j * p->ld_k + col);
+      f->s[(i - q0) * T + (j - k0)] = dot_row(p->dim, f->q + (i - q0) * d, p->type, call->k, j * p->ld_k + col);
   forward_softmax(p, sees, head, q0, q1, k0, k1, f);
   for (int64_t i = q0; i < q1; i++)
     for (int64_t e = 0; e < p->dim; e += TR_VL) {
@@ -214,8 +209,8 @@ static void forward_thin(const tr_attention_call *call, int head, int64_t q0, in
     }
 }
 
-static void forward_tile(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0,
-                         int64_t k1, view sees, forward_state *f) {
+static void forward_tile(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0, int64_t k1,
+                         view sees, forward_state *f) {
   const tr_attention *p = call->p;
   const int64_t d = padded_dim(p->dim), col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;
   load_transposed(p->type, call->k, p->ld_k, col, k0, k1, p->dim, f->kt);
@@ -259,8 +254,7 @@ typedef struct backward_state { // one task's scratch; rows are padded to whole 
   float *s, *dp;                // [T, T] each
 } backward_state;
 
-static void backward_layout(const tr_attention *p, int64_t nquery, int64_t nkey, float *scratch,
-                            backward_state *b) {
+static void backward_layout(const tr_attention *p, int64_t nquery, int64_t nkey, float *scratch, backward_state *b) {
   const int64_t d = padded_dim(p->dim), rows = padded_rows(nquery), keys = padded_rows(nkey);
   float *at = scratch;
   b->q = at, at += rows * d;
@@ -277,8 +271,8 @@ static void backward_layout(const tr_attention *p, int64_t nquery, int64_t nkey,
   b->dp = at;
 }
 
-static void backward_begin_head(const tr_attention *p, const tr_attention_grad *g, int head, int64_t q0,
-                                int64_t q1, backward_state *b) {
+static void backward_begin_head(const tr_attention *p, const tr_attention_grad *g, int head, int64_t q0, int64_t q1,
+                                backward_state *b) {
   const int64_t d = padded_dim(p->dim), rows = padded_rows(q1 - q0), col = (int64_t)head * p->dim;
   load_rows(p->type, g->q, p->ld_q, col, q0, q1, p->dim, p->scale, rows, b->q);
   load_rows(p->type, g->dout, p->ld_out, col, q0, q1, p->dim, 1.0f, rows, b->dout);
@@ -290,8 +284,8 @@ static void backward_begin_head(const tr_attention *p, const tr_attention_grad *
 }
 
 // S and dP of one tile become P (with dropout) and dS; whatever lies outside the visible part becomes 0.
-static void backward_softmax(const tr_attention *p, view sees, int head, int64_t first, int64_t q0,
-                             int64_t q1, int64_t k0, int64_t k1, backward_state *b) {
+static void backward_softmax(const tr_attention *p, view sees, int head, int64_t first, int64_t q0, int64_t q1,
+                             int64_t k0, int64_t k1, backward_state *b) {
   const int64_t n = k1 - k0;
   float factor[MASK_MAX];
   for (int64_t i = q0; i < q1; i++) {
@@ -320,8 +314,7 @@ static void backward_tile(const tr_attention *p, view sees, int head, int64_t fi
   tile_product(m, dim, n, b->dp, T, 1, b->k, d, b->dq + (q0 - first) * d, d, 1);
 }
 
-static void backward_head(const tr_attention *p, const tr_attention_grad *g, int seq, int head,
-                          backward_state *b) {
+static void backward_head(const tr_attention *p, const tr_attention_grad *g, int seq, int head, backward_state *b) {
   const int64_t q0 = p->query_start[seq], q1 = p->query_start[seq + 1], key0 = p->key_start[seq],
                 key1 = p->key_start[seq + 1];
   const int64_t col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;

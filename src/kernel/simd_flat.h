@@ -86,8 +86,7 @@ static double sum_squares(size_t count, const float *x) {
 
 static void add(size_t count, tr_dtype type, const void *x, void *y) {
   const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL)
-    store(type, y, i, load(type, y, i, n - i) + load(type, x, i, n - i), n - i);
+  for (int64_t i = 0; i < n; i += TR_VL) store(type, y, i, load(type, y, i, n - i) + load(type, x, i, n - i), n - i);
 }
 
 static void convert(size_t count, tr_dtype from, const void *x, tr_dtype to, void *y) {

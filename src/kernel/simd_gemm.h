@@ -18,24 +18,24 @@ enum { TR_NR = 2 * TR_VL };
 // vectors in memory. Rows from TR_MR on are constant conditions that vanish.
 #define EACH_ROW(X)    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define ROW_DECLARE(i) vf left##i = {0}, right##i = {0};
-#define ROW_ADD(i)                                                                                           \
-  if (i < TR_MR) {                                                                                           \
-    const vf x = splat(at[i * a_row]);                                                                       \
-    left##i += x * b_left;                                                                                   \
-    right##i += x * b_right;                                                                                 \
+#define ROW_ADD(i)                                                                                                   \
+  if (i < TR_MR) {                                                                                                   \
+    const vf x = splat(at[i * a_row]);                                                                               \
+    left##i += x * b_left;                                                                                           \
+    right##i += x * b_right;                                                                                         \
   }
-#define ROW_STORE(i)                                                                                         \
-  if (i < TR_MR) {                                                                                           \
-    float *to = c + i * ldc;                                                                                 \
-    store_f32(to, add_c ? load_f32(to, TR_VL) + left##i : left##i, TR_VL);                                   \
-    to += TR_VL;                                                                                             \
-    store_f32(to, add_c ? load_f32(to, TR_VL) + right##i : right##i, TR_VL);                                 \
+#define ROW_STORE(i)                                                                                                 \
+  if (i < TR_MR) {                                                                                                   \
+    float *to = c + i * ldc;                                                                                         \
+    store_f32(to, add_c ? load_f32(to, TR_VL) + left##i : left##i, TR_VL);                                           \
+    to += TR_VL;                                                                                                     \
+    store_f32(to, add_c ? load_f32(to, TR_VL) + right##i : right##i, TR_VL);                                         \
   }
 
 // C[TR_MR, TR_NR] (+)= A B; A(i, p) = a[i * a_row + p * a_col], rows of B at steps of ldb. Inlined with
 // constant strides where packed.
-INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b,
-                          int64_t ldb, float *c, int64_t ldc, int add_c) {
+INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
+                          float *c, int64_t ldc, int add_c) {
   EACH_ROW(ROW_DECLARE)
   for (int64_t p = 0; p < k; p++) {
     const float *at = a + p * a_col;
@@ -83,14 +83,11 @@ INLINE void pack_four_rows(tr_dtype type, const void *src, int64_t at, int64_t r
   for (; p + 4 <= k; p += 4, dst += 4 * height) {
     const vf4 a = load_four(type, src, at + p), b = load_four(type, src, at + row + p);
     const vf4 c = load_four(type, src, at + 2 * row + p), d = load_four(type, src, at + 3 * row + p);
-    const vf4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
-              ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const vf4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
-              cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const vf4 out[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
-                        __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-                        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
-                        __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+    const vf4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const vf4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const vf4 out[4] = {
+        __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
     memcpy(dst, &out[0], sizeof out[0]);
     memcpy(dst + height, &out[1], sizeof out[1]);
     memcpy(dst + 2 * height, &out[2], sizeof out[2]);
@@ -102,8 +99,8 @@ INLINE void pack_four_rows(tr_dtype type, const void *src, int64_t at, int64_t r
 
 // Panels of `height` rows from a matrix whose element (i, p) is src[i * row + p * col]; rows past `rows` are
 // zeros.
-INLINE void pack_panels(tr_dtype type, const void *src, int64_t row, int64_t col, int64_t rows, int64_t k,
-                        int height, float *dst) {
+INLINE void pack_panels(tr_dtype type, const void *src, int64_t row, int64_t col, int64_t rows, int64_t k, int height,
+                        float *dst) {
   for (int64_t i0 = 0; i0 < rows; i0 += height, dst += height * k) {
     const int64_t take = tr__min(height, rows - i0);
     if (row == 1) { // contiguous across the panel: whole vectors
@@ -150,8 +147,8 @@ static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int6
   if (k == 0) memset(tile, 0, (size_t)TR_GEMM_ROWS * TR_GEMM_COLS * sizeof *tile);
   for (int64_t p0 = 0; p0 < k; p0 += TR_GEMM_DEPTH) {
     const int64_t depth = tr__min(TR_GEMM_DEPTH, k - p0);
-    pack_panels(g->type_a, tr__elem(g->type_a, g->a, i0 * g->a_row + p0 * g->a_col), g->a_row, g->a_col,
-                i1 - i0, depth, TR_MR, block);
+    pack_panels(g->type_a, tr__elem(g->type_a, g->a, i0 * g->a_row + p0 * g->a_col), g->a_row, g->a_col, i1 - i0,
+                depth, TR_MR, block);
     for (int64_t j = 0; j < j1 - j0; j += TR_NR)
       for (int64_t i = 0; i < i1 - i0; i += TR_MR) {
         fetch_ahead(packed + (j + TR_NR) * k + p0 * TR_NR, i, depth * TR_NR);
@@ -188,8 +185,7 @@ static void gemm_thin(const tr_gemm *g, const float *a, int64_t j0, int64_t j1) 
   memset(row, 0, sizeof row);
   if (g->b_row == 1) { // each column of B is contiguous: dot products
     for (int64_t j = j0; j < j1; j++)
-      for (int64_t i = 0; i < g->m; i++)
-        row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
+      for (int64_t i = 0; i < g->m; i++) row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
   } else {
     for (int64_t p = 0; p < g->k; p++)
       for (int64_t i = 0; i < g->m; i++) {

@@ -68,8 +68,8 @@ static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamm
 }
 
 // out = x + factor * y for one row; x NULL: factor * y alone. `row` indexes the dropout's arrays.
-static void residual(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y,
-                     const tr_dropout *d, void *out) {
+static void residual(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y, const tr_dropout *d,
+                     void *out) {
   const int drop = d && d->p > 0.0f;
   float factor[MASK_MAX];
   for (int64_t j = 0; j < width; j += MASK_MAX) {
@@ -111,8 +111,7 @@ static void embed_backward(const tr_embed *e, int64_t j0, int64_t j1) {
   const int drop = e->dropout && e->dropout->p > 0.0f;
   float factor[MASK_MAX];
   for (int64_t r = 0; r < e->rows; r++) {
-    float *te = e->dwte ? e->dwte + e->token[r] * n : NULL,
-          *pe = e->dwpe ? e->dwpe + e->position[r] * n : NULL;
+    float *te = e->dwte ? e->dwte + e->token[r] * n : NULL, *pe = e->dwpe ? e->dwpe + e->position[r] * n : NULL;
     if (drop) keep_factors(e->dropout, r, (uint32_t)j0, (int)(j1 - j0), factor);
     for (int64_t i = j0; i < j1; i += TR_VL) {
       vf v = load(e->type, e->dy, r * n + i, j1 - i);
@@ -142,13 +141,12 @@ INLINE void column_sum_four(int64_t rows, int64_t width, tr_dtype type, const vo
   }
   for (int v = 0; v < 4; v++) {
     const int64_t n = left - v * TR_VL;
-    if (n > 0)
-      store_f32(out + j + v * TR_VL, add_out ? load_f32(out + j + v * TR_VL, n) + total[v] : total[v], n);
+    if (n > 0) store_f32(out + j + v * TR_VL, add_out ? load_f32(out + j + v * TR_VL, n) + total[v] : total[v], n);
   }
 }
 
-static void column_sum(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1,
-                       float *out, int add_out) {
+static void column_sum(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1, float *out,
+                       int add_out) {
   for (int64_t j = j0; j < j1; j += 4 * TR_VL) column_sum_four(rows, width, type, dy, j, j1, out, add_out);
 }
 

@@ -164,8 +164,7 @@ INLINE float keep_factor(uint32_t word, float p, float scale) {
 static void keep_factors(const tr_dropout *d, int64_t row, uint32_t feature, int n, float *restrict factor) {
   uint32_t words[4][MASK_MAX / 4 + 2];
   int skip = (int)(feature % 4);
-  random_words(d->key, (uint64_t)d->sample[row], (uint32_t)d->position[row], feature / 4, (skip + n + 3) / 4,
-               words);
+  random_words(d->key, (uint64_t)d->sample[row], (uint32_t)d->position[row], feature / 4, (skip + n + 3) / 4, words);
   const float p = d->p, scale = 1.0f / (1.0f - d->p);
   if (skip == 0 && n % 4 == 0) {
     for (int b = 0; b < n / 4; b++)

@@ -23,8 +23,8 @@ tr_status tr_mesh_parse_map(const char *text, tr_axis map[TR_AXIS_COUNT]) {
     at += at[2] == ',' ? 3 : 2;
   }
   if (*at || count != TR_AXIS_COUNT)
-    return tr_error(TR_ERR_CONFIG,
-                    "map '%s' must name each of tp, cp, dp, pp once, innermost first: tp,cp,dp,pp", text);
+    return tr_error(TR_ERR_CONFIG, "map '%s' must name each of tp, cp, dp, pp once, innermost first: tp,cp,dp,pp",
+                    text);
   return TR_OK;
 }
 

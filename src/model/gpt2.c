@@ -52,8 +52,8 @@ typedef struct builder {
   const char *layer; // "h.3"
 } builder;
 
-static int param(builder *b, const char *suffix, tr_param_role role, int64_t rows, int64_t columns,
-                 tr_init_kind init, double std, int transposed) {
+static int param(builder *b, const char *suffix, tr_param_role role, int64_t rows, int64_t columns, tr_init_kind init,
+                 double std, int transposed) {
   char name[128];
   snprintf(name, sizeof name, "transformer.%s%s%s", b->layer, *b->layer ? "." : "", suffix);
   tr_param p = {.name = name,
@@ -88,8 +88,8 @@ static int norm(builder *b, const char *suffix, int x) {
   int mean = value(b, text, TR_VALUE_STATE, 1);
   snprintf(text, sizeof text, "%s.rstd", suffix);
   int rstd = value(b, text, TR_VALUE_STATE, 1);
-  tr_piece_layernorm(b->model, piece_name(b, suffix, name, sizeof name), gamma, beta, b->config->eps, x, y,
-                     mean, rstd);
+  tr_piece_layernorm(b->model, piece_name(b, suffix, name, sizeof name), gamma, beta, b->config->eps, x, y, mean,
+                     rstd);
   return y;
 }
 
@@ -107,8 +107,7 @@ static int linear(builder *b, const char *suffix, int x, int64_t nin, int64_t no
 static int residual(builder *b, const char *suffix, int x, int y) {
   char name[128];
   int out = value(b, suffix, TR_VALUE_ACTIVATION, b->config->width);
-  tr_piece_residual(b->model, piece_name(b, suffix, name, sizeof name), b->config->dropout_residual, x, y,
-                    out);
+  tr_piece_residual(b->model, piece_name(b, suffix, name, sizeof name), b->config->dropout_residual, x, y, out);
   return out;
 }
 
@@ -165,11 +164,10 @@ tr_status tr_gpt2_create(const tr_gpt2_config *config, tr_model **out) {
   tr_model *model;
   TR_TRY(tr_model_create("gpt2", &model));
   tr_model_set_limits(model, config->vocab, config->positions);
-  builder b = {
-      .model = model, .config = config, .ffn = config->ffn ? config->ffn : 4 * config->width, .layer = ""};
+  builder b = {.model = model, .config = config, .ffn = config->ffn ? config->ffn : 4 * config->width, .layer = ""};
   b.unit = tr_model_add_unit(model, "embedding");
-  int wte = param(&b, "wte.weight", TR_ROLE_EMBEDDING, config->vocab, config->width, TR_INIT_NORMAL,
-                  config->init_std, 0);
+  int wte =
+      param(&b, "wte.weight", TR_ROLE_EMBEDDING, config->vocab, config->width, TR_INIT_NORMAL, config->init_std, 0);
   int wpe = param(&b, "wpe.weight", TR_ROLE_EMBEDDING, config->positions, config->width, TR_INIT_NORMAL,
                   config->init_std / 2, 0);
   int x = value(&b, "embedding", TR_VALUE_ACTIVATION, config->width);

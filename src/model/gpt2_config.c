@@ -59,15 +59,14 @@ tr_status tr_gpt2_config_from_json(const json_t *json, const char *name, tr_gpt2
 }
 
 tr_status tr_gpt2_config_to_json(const tr_gpt2_config *c, const char *dtype, char **text) {
-  json_t *json =
-      json_pack("{s:[s], s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:b, s:s}",
-                "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)c->layers,
-                "n_embd", (json_int_t)c->width, "n_head", (json_int_t)c->heads, "n_inner",
-                c->ffn ? json_integer((json_int_t)c->ffn) : json_null(), "n_positions",
-                (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab, "layer_norm_epsilon", c->eps,
-                "initializer_range", c->init_std, "embd_pdrop", c->dropout_embedding, "resid_pdrop",
-                c->dropout_residual, "attn_pdrop", c->dropout_attention, "activation_function", "gelu_new",
-                "tie_word_embeddings", c->tied, "torch_dtype", dtype);
+  json_t *json = json_pack("{s:[s], s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:s, s:b, s:s}",
+                           "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)c->layers,
+                           "n_embd", (json_int_t)c->width, "n_head", (json_int_t)c->heads, "n_inner",
+                           c->ffn ? json_integer((json_int_t)c->ffn) : json_null(), "n_positions",
+                           (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab, "layer_norm_epsilon", c->eps,
+                           "initializer_range", c->init_std, "embd_pdrop", c->dropout_embedding, "resid_pdrop",
+                           c->dropout_residual, "attn_pdrop", c->dropout_attention, "activation_function", "gelu_new",
+                           "tie_word_embeddings", c->tied, "torch_dtype", dtype);
   *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
   json_decref(json);
   return *text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for config.json");

@@ -146,8 +146,7 @@ int tr_model_add_piece(tr_model *model, const tr_piece *piece) {
     if (piece->param[k] < 0 || piece->param[k] >= model->param.count)
       return add_failed(model, "piece", name, "uses an unknown parameter");
   if (!ports_distinct(piece)) return add_failed(model, "piece", name, "names a value or a parameter twice");
-  if (!aliases_fit(model, piece))
-    return add_failed(model, "piece", name, "shares gradients that are not alike");
+  if (!aliases_fit(model, piece)) return add_failed(model, "piece", name, "shares gradients that are not alike");
   tr_piece *slot = list_push(&model->piece, sizeof *slot);
   if (!slot) return add_failed(model, "piece", name, "does not fit in memory");
   *slot = *piece;
@@ -174,15 +173,13 @@ static tr_status check_flow(const tr_model *model) {
     const tr_piece *piece = tr_model_piece(model, p);
     for (int i = 0; i < piece->nin && status == TR_OK; i++)
       if (producer[piece->in[i].value] < 0)
-        status =
-            tr_error(TR_ERR_CONFIG, "model '%s': piece '%s' reads value '%s' before any piece has written it",
-                     model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
+        status = tr_error(TR_ERR_CONFIG, "model '%s': piece '%s' reads value '%s' before any piece has written it",
+                          model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
     for (int i = 0; i < piece->nout && status == TR_OK; i++) {
       int v = piece->out[i].value;
       if (producer[v] >= 0)
-        status =
-            tr_error(TR_ERR_CONFIG, "model '%s': value '%s' is written by pieces '%s' and '%s'", model->name,
-                     tr_model_value(model, v)->name, tr_model_piece(model, producer[v])->name, piece->name);
+        status = tr_error(TR_ERR_CONFIG, "model '%s': value '%s' is written by pieces '%s' and '%s'", model->name,
+                          tr_model_value(model, v)->name, tr_model_piece(model, producer[v])->name, piece->name);
       producer[v] = p;
     }
   }
@@ -196,10 +193,9 @@ static tr_status check_gradients(const tr_model *model) {
     const tr_piece *piece = tr_model_piece(model, p);
     for (int i = 0; i < piece->nin; i++)
       if (piece->in[i].use & TR_SET_GRAD && model->last_reader[piece->in[i].value] != p)
-        return tr_error(
-            TR_ERR_CONFIG,
-            "model '%s': piece '%s' must be the last reader of value '%s': it cannot add to its gradient",
-            model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
+        return tr_error(TR_ERR_CONFIG,
+                        "model '%s': piece '%s' must be the last reader of value '%s': it cannot add to its gradient",
+                        model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
   }
   for (int v = 0; v < model->value.count; v++)
     if (model->last_reader[v] < 0 && tr_model_value(model, v)->kind == TR_VALUE_ACTIVATION)
@@ -208,9 +204,7 @@ static tr_status check_gradients(const tr_model *model) {
   return TR_OK;
 }
 
-static int compare_names(const void *a, const void *b) {
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
+static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static tr_status check_names(const tr_model *model) {
   int n = model->param.count;
@@ -256,8 +250,7 @@ static tr_status collect_facts(tr_model *model) {
   }
   for (int p = model->piece.count; p-- > 0;) {
     const tr_piece *piece = tr_model_piece(model, p);
-    for (int k = 0; k < piece->nparam; k++)
-      model->unit_first[tr_model_param(model, piece->param[k])->unit] = p;
+    for (int k = 0; k < piece->nparam; k++) model->unit_first[tr_model_param(model, piece->param[k])->unit] = p;
   }
   return TR_OK;
 }
@@ -283,20 +276,12 @@ const char *tr_model_name(const tr_model *model) { return model->name; }
 int tr_model_units(const tr_model *model) { return model->unit.count; }
 const char *tr_model_unit_name(const tr_model *model, int unit) { return ((char **)model->unit.item)[unit]; }
 int tr_model_params(const tr_model *model) { return model->param.count; }
-const tr_param *tr_model_param(const tr_model *model, int i) {
-  return &((const tr_param *)model->param.item)[i];
-}
+const tr_param *tr_model_param(const tr_model *model, int i) { return &((const tr_param *)model->param.item)[i]; }
 int tr_model_values(const tr_model *model) { return model->value.count; }
-const tr_value *tr_model_value(const tr_model *model, int i) {
-  return &((const tr_value *)model->value.item)[i];
-}
+const tr_value *tr_model_value(const tr_model *model, int i) { return &((const tr_value *)model->value.item)[i]; }
 int tr_model_pieces(const tr_model *model) { return model->piece.count; }
-const tr_piece *tr_model_piece(const tr_model *model, int i) {
-  return &((const tr_piece *)model->piece.item)[i];
-}
-int tr_model_loss_value(const tr_model *model) {
-  return tr_model_piece(model, model->piece.count - 1)->out[0].value;
-}
+const tr_piece *tr_model_piece(const tr_model *model, int i) { return &((const tr_piece *)model->piece.item)[i]; }
+int tr_model_loss_value(const tr_model *model) { return tr_model_piece(model, model->piece.count - 1)->out[0].value; }
 int64_t tr_model_vocab(const tr_model *model) { return model->vocab; }
 int64_t tr_model_positions(const tr_model *model) { return model->positions; }
 

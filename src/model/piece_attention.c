@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-// Kernel arguments common to all uses. qkv rows hold heads * dim queries, then heads_kv * dim keys, then as many values.
+// Kernel arguments common to all uses. qkv rows hold heads * dim queries, then heads_kv * dim keys, then as many
+// values.
 static tr_attention attention_shape(const tr_attention_config *p, tr_dtype type) {
   int64_t row = (p->heads + 2 * p->heads_kv) * p->dim;
   return (tr_attention){.head = (int)p->heads,
@@ -39,8 +40,7 @@ static char *at(const void *base, int64_t element, tr_dtype type) {
 static tr_status attention_over_cache(const tr_piece_call *c) {
   const tr_attention_config *config = c->piece->config;
   tr_kv_cache *cache = c->cache;
-  int64_t rows = c->input->rows, width_q = config->heads * config->dim,
-          width_kv = config->heads_kv * config->dim;
+  int64_t rows = c->input->rows, width_q = config->heads * config->dim, width_kv = config->heads_kv * config->dim;
   if (cache->length + rows > cache->capacity)
     return tr_error(TR_ERR_DATA, "sequence of %lld tokens is longer than the cache of %lld",
                     (long long)(cache->length + rows), (long long)cache->capacity);

@@ -26,8 +26,8 @@ static tr_status embedding_forward(const tr_piece_call *c) {
   const embedding_config *config = c->piece->config;
   tr_dropout dropout = tr__piece_dropout(c, config->dropout);
   c->compute->kernels->embedding_forward(c->compute, c->input->rows, config->width, c->type, c->input->token,
-                                         c->input->position, c->param[0],
-                                         c->piece->nparam > 1 ? c->param[1] : NULL, &dropout, c->out[0]);
+                                         c->input->position, c->param[0], c->piece->nparam > 1 ? c->param[1] : NULL,
+                                         &dropout, c->out[0]);
   return TR_OK;
 }
 
@@ -36,9 +36,9 @@ static tr_status embedding_backward(const tr_piece_call *c) {
   tr_dropout dropout = tr__piece_dropout(c, config->dropout);
   int has_wpe = c->piece->nparam > 1;
   c->compute->kernels->embedding_backward(c->compute, c->input->rows, config->width, c->type, c->input->token,
-                                          c->input->position, &dropout, c->dout[0], c->dparam[0],
-                                          config->vocab, c->add_param[0], has_wpe ? c->dparam[1] : NULL,
-                                          config->positions, has_wpe ? c->add_param[1] : 0);
+                                          c->input->position, &dropout, c->dout[0], c->dparam[0], config->vocab,
+                                          c->add_param[0], has_wpe ? c->dparam[1] : NULL, config->positions,
+                                          has_wpe ? c->add_param[1] : 0);
   return TR_OK;
 }
 
@@ -69,18 +69,17 @@ typedef struct {
 
 static tr_status layernorm_forward(const tr_piece_call *c) {
   const layernorm_config *config = c->piece->config;
-  c->compute->kernels->layernorm_forward(c->compute, c->input->rows, config->width, c->type,
-                                         (float)config->eps, c->in[0], c->param[0], c->param[1], c->out[0],
-                                         c->out[1], c->out[2]);
+  c->compute->kernels->layernorm_forward(c->compute, c->input->rows, config->width, c->type, (float)config->eps,
+                                         c->in[0], c->param[0], c->param[1], c->out[0], c->out[1], c->out[2]);
   return TR_OK;
 }
 
 // Gives the vector gradients here too: they cost one more read of what is in the cache anyway.
 static tr_status layernorm_backward(const tr_piece_call *c) {
   const layernorm_config *config = c->piece->config;
-  c->compute->kernels->layernorm_backward(c->compute, c->input->rows, config->width, c->type, c->dout[0],
-                                          c->in[0], c->param[0], c->out[1], c->out[2], c->din[0],
-                                          c->add_in[0], c->dparam[0], c->dparam[1], c->add_param[0]);
+  c->compute->kernels->layernorm_backward(c->compute, c->input->rows, config->width, c->type, c->dout[0], c->in[0],
+                                          c->param[0], c->out[1], c->out[2], c->din[0], c->add_in[0], c->dparam[0],
+                                          c->dparam[1], c->add_param[0]);
   return TR_OK;
 }
 
@@ -95,8 +94,8 @@ static const tr_piece_ops layernorm_ops = {.kind = "layernorm",
                                            .backward_input = layernorm_backward,
                                            .scratch = layernorm_scratch};
 
-int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, double eps, int x, int y,
-                       int mean, int rstd) {
+int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, double eps, int x, int y, int mean,
+                       int rstd) {
   if (gamma < 0 || beta < 0 || x < 0) return -1;
   layernorm_config config = {eps, tr_model_param(model, gamma)->shape.dim[0]};
   tr_piece piece = {.name = name,
@@ -168,8 +167,8 @@ static tr_status linear_backward_weight(const tr_piece_call *c) {
   tr_matmul shape = linear_weight_shape(config, c->type, c->input->rows, c->add_param[0]);
   TR_TRY(c->compute->kernels->matmul(c->compute, &shape, c->dout[0], c->in[0], NULL, c->dparam[0]));
   if (c->piece->nparam > 1)
-    c->compute->kernels->column_sum(c->compute, c->input->rows, config->nout, c->type, c->dout[0],
-                                    c->dparam[1], c->add_param[1]);
+    c->compute->kernels->column_sum(c->compute, c->input->rows, config->nout, c->type, c->dout[0], c->dparam[1],
+                                    c->add_param[1]);
   return TR_OK;
 }
 
@@ -178,8 +177,7 @@ static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 static size_t linear_scratch(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
                              int nthread) {
   const linear_config *config = piece->config;
-  tr_matmul forward = linear_forward_shape(config, type, rows),
-            input = linear_input_shape(config, type, rows, 1),
+  tr_matmul forward = linear_forward_shape(config, type, rows), input = linear_input_shape(config, type, rows, 1),
             weight = linear_weight_shape(config, type, rows, 1);
   size_t need = larger(kernels->matmul_scratch(&forward, nthread), kernels->matmul_scratch(&input, nthread));
   need = larger(need, kernels->matmul_scratch(&weight, nthread));
@@ -231,8 +229,7 @@ static tr_status gelu_backward(const tr_piece_call *c) {
   return TR_OK;
 }
 
-static const tr_piece_ops gelu_ops = {
-    .kind = "gelu", .forward = gelu_forward, .backward_input = gelu_backward};
+static const tr_piece_ops gelu_ops = {.kind = "gelu", .forward = gelu_forward, .backward_input = gelu_backward};
 
 int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
   if (x < 0 || y < 0) return -1;
@@ -257,8 +254,8 @@ typedef struct {
 static tr_status residual_forward(const tr_piece_call *c) {
   const residual_config *config = c->piece->config;
   tr_dropout dropout = tr__piece_dropout(c, config->dropout);
-  c->compute->kernels->residual_forward(c->compute, c->input->rows, config->width, c->type, c->in[0],
-                                        c->in[1], &dropout, c->out[0]);
+  c->compute->kernels->residual_forward(c->compute, c->input->rows, config->width, c->type, c->in[0], c->in[1],
+                                        &dropout, c->out[0]);
   return TR_OK;
 }
 
@@ -268,11 +265,10 @@ static tr_status residual_backward(const tr_piece_call *c) {
   tr_dropout dropout = tr__piece_dropout(c, config->dropout);
   size_t nbyte = (size_t)(c->input->rows * config->width) * tr_dtype_size(c->type);
   if (c->din[1] != c->dout[0])
-    c->compute->kernels->dropout_backward(c->compute, c->input->rows, config->width, c->type, &dropout,
-                                          c->dout[0], c->din[1]);
+    c->compute->kernels->dropout_backward(c->compute, c->input->rows, config->width, c->type, &dropout, c->dout[0],
+                                          c->din[1]);
   if (c->add_in[0])
-    c->compute->kernels->add(c->compute, (size_t)(c->input->rows * config->width), c->type, c->dout[0],
-                             c->din[0]);
+    c->compute->kernels->add(c->compute, (size_t)(c->input->rows * config->width), c->type, c->dout[0], c->din[0]);
   else if (c->din[0] != c->dout[0])
     memcpy(c->din[0], c->dout[0], nbyte);
   return TR_OK;

@@ -5,8 +5,8 @@
 
 #include "trireme/model/piece.h"
 
-// Dropout with probability p for this call: off unless training. Keyed by (seed, piece, step), so that no two pieces and no two
-// steps share masks.
+// Dropout with probability p for this call: off unless training. Keyed by (seed, piece, step), so that no two pieces
+// and no two steps share masks.
 tr_dropout tr__piece_dropout(const tr_piece_call *call, double p);
 
 #endif

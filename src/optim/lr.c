@@ -34,13 +34,9 @@ double tr_lr_at(const tr_lr *rule, int64_t step) {
   if (step < rule->warmup) return rule->lr * (double)(step + 1) / (double)rule->warmup;
   double x = progress(step, rule->warmup, rule->steps - rule->warmup);
   switch (rule->kind) {
-  case TR_LR_COSINE:
-    return cosine_at(rule, x);
-  case TR_LR_LINEAR:
-    return linear_at(rule, x);
-  case TR_LR_WSD:
-    return wsd_at(rule, step);
-  default:
-    return rule->lr;
+  case TR_LR_COSINE: return cosine_at(rule, x);
+  case TR_LR_LINEAR: return linear_at(rule, x);
+  case TR_LR_WSD: return wsd_at(rule, step);
+  default: return rule->lr;
   }
 }

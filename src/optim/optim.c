@@ -32,14 +32,14 @@ static double power(double base, int64_t n) {
   return result;
 }
 
-static void update_adamw(const tr_compute *c, const tr_optim *optim, tr_adamw p, const tr_optim_segment *s,
-                         float *w, const float *g, float *const *state) {
+static void update_adamw(const tr_compute *c, const tr_optim *optim, tr_adamw p, const tr_optim_segment *s, float *w,
+                         const float *g, float *const *state) {
   p.decay = tr_optim_decays(optim, s->role) ? (float)optim->weight_decay : 0;
   c->kernels->adamw(c, s->count, &p, w + s->start, g + s->start, state[0] + s->start, state[1] + s->start);
 }
 
-static void update_sgd(const tr_compute *c, const tr_optim *optim, tr_sgd p, const tr_optim_segment *s,
-                       float *w, const float *g, float *const *state) {
+static void update_sgd(const tr_compute *c, const tr_optim *optim, tr_sgd p, const tr_optim_segment *s, float *w,
+                       const float *g, float *const *state) {
   p.decay = tr_optim_decays(optim, s->role) ? (float)optim->weight_decay : 0;
   float *momentum = tr_optim_state_count(optim) > 0 ? state[0] + s->start : NULL;
   c->kernels->sgd(c, s->count, &p, w + s->start, g + s->start, momentum);

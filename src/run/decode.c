@@ -46,8 +46,7 @@ static size_t memory_bytes(const tr_decoder *d, size_t scratch) {
     if (is_attention(piece))
       total += 2 * tr_arena_rounded((size_t)(d->capacity * key_width(d, piece)) * tr_dtype_size(d->type));
   }
-  total +=
-      tr_arena_rounded((size_t)d->capacity * sizeof(int32_t)) + tr_arena_rounded(CHUNK * sizeof(int64_t));
+  total += tr_arena_rounded((size_t)d->capacity * sizeof(int32_t)) + tr_arena_rounded(CHUNK * sizeof(int64_t));
   return total + tr_arena_rounded((size_t)tr_model_vocab(d->model) * sizeof(float));
 }
 
@@ -75,12 +74,10 @@ static tr_status bind(tr_decoder *d, const tr_kernels *kernels, tr_pool *pool) {
   return tr_compute_open(kernels, pool, &d->scratch, &d->compute);
 }
 
-tr_status tr_decoder_create(const tr_model *model, const tr_layout *layout, const void *weights,
-                            tr_dtype type, const tr_kernels *kernels, tr_pool *pool, int64_t capacity,
-                            tr_decoder **out) {
+tr_status tr_decoder_create(const tr_model *model, const tr_layout *layout, const void *weights, tr_dtype type,
+                            const tr_kernels *kernels, tr_pool *pool, int64_t capacity, tr_decoder **out) {
   if (capacity < 1 || capacity > tr_model_positions(model) || capacity > INT32_MAX)
-    return tr_error(TR_ERR_CONFIG,
-                    "a sequence of %lld tokens does not fit the model: at least 1, at most %lld",
+    return tr_error(TR_ERR_CONFIG, "a sequence of %lld tokens does not fit the model: at least 1, at most %lld",
                     (long long)capacity, (long long)tr_model_positions(model));
   if (type != TR_F32 && type != TR_BF16)
     return tr_error(TR_ERR_CONFIG, "generating runs in f32 or bf16, not in %s", tr_dtype_name(type));
@@ -116,9 +113,7 @@ void tr_decoder_reset(tr_decoder *d) {
 
 int64_t tr_decoder_length(const tr_decoder *d) { return d->length; }
 
-static void *resolve(const tr_decoder *d, const tr__place *place) {
-  return d->slot[place->where] + place->offset;
-}
+static void *resolve(const tr_decoder *d, const tr__place *place) { return d->slot[place->where] + place->offset; }
 
 static tr_status run_piece(tr_decoder *d, int index, const tr_model_input *input) {
   const tr_piece *piece = tr_model_piece(d->model, index);

@@ -7,21 +7,18 @@
 
 void tr_run_options_init(tr_run_options *options) {
   *options = (tr_run_options){.size = sizeof *options, .kernels = tr_kernels_reference(), .type = TR_F32};
-  options->optim =
-      (tr_optim){.kind = TR_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+  options->optim = (tr_optim){.kind = TR_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
 }
 
 static size_t blocks(size_t count, size_t nbyte) { return count * tr_arena_rounded(nbyte); }
 
 static size_t slot_bytes(const tr_run_options *o, const tr__value_plan *plan) {
   if (!o->program) return plan->size[TR__FI] + plan->size[TR__FW];
-  return (size_t)o->program->slots_fi * plan->size[TR__FI] +
-         (size_t)o->program->slots_fw * plan->size[TR__FW] +
+  return (size_t)o->program->slots_fi * plan->size[TR__FI] + (size_t)o->program->slots_fw * plan->size[TR__FW] +
          (size_t)o->program->slots_iw * plan->size[TR__IW];
 }
 
-static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp,
-                    tr_run_memory *out) {
+static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp, tr_run_memory *out) {
   size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type));
   int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
   *out = (tr_run_memory){
@@ -58,8 +55,7 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   char *slots = tr_arena_alloc(&run->memory, need->activations);
   run->slot[TR__FI] = slots;
   run->slot[TR__FW] = slots + run->plan.size[TR__FI] * (size_t)(o->program ? o->program->slots_fi : 1);
-  run->slot[TR__IW] =
-      run->slot[TR__FW] + run->plan.size[TR__FW] * (size_t)(o->program ? o->program->slots_fw : 1);
+  run->slot[TR__IW] = run->slot[TR__FW] + run->plan.size[TR__FW] * (size_t)(o->program ? o->program->slots_fw : 1);
   run->slot[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
@@ -68,7 +64,8 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   return TR_OK;
 }
 
-// What travels: gradients and the small sums, in the rank's shared arena, or in private memory for a single rank without one.
+// What travels: gradients and the small sums, in the rank's shared arena, or in private memory for a single rank
+// without one.
 static tr_status bind_shared(tr_run *run, const tr_run_memory *need) {
   const tr_run_options *o = &run->options;
   if (!o->program) return TR_OK;

@@ -18,12 +18,11 @@ typedef struct tr__value_plan {
 } tr__value_plan;
 
 // Decide places for `rows` rows of `type`. gradients 0: forward only.
-tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients,
-                              int split_backward, tr__value_plan *out);
+tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients, int split_backward,
+                              tr__value_plan *out);
 void tr__value_plan_free(tr__value_plan *plan);
 // Kernel scratch for the worst piece.
-size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows,
-                          int nthread);
+size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 
 struct tr_run {
   tr_run_options options;
@@ -53,8 +52,7 @@ struct tr_run {
   uint32_t comm_head;   // next operation of the communication lane
 };
 
-tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op,
-                                int training);
+tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op, int training);
 tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
 tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
 tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done

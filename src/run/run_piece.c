@@ -3,10 +3,7 @@
 #include "run/run_internal.h"
 
 static char *slot_base(const tr_run *run, const tr_op *op, tr__class where) {
-  int copy = where == TR__FI   ? op->slot_fi
-             : where == TR__FW ? op->slot_fw
-             : where == TR__IW ? op->slot_iw
-                               : 0;
+  int copy = where == TR__FI ? op->slot_fi : where == TR__FW ? op->slot_fw : where == TR__IW ? op->slot_iw : 0;
   return run->slot[where] + (size_t)(copy < 0 ? 0 : copy) * run->plan.size[where];
 }
 
@@ -25,16 +22,14 @@ static void bind_call(const tr_run *run, int index, const tr_model_input *input,
                           .seed = run->options.seed,
                           .step = run->step};
   for (int k = 0; k < piece->nin; k++) call->in[k] = resolve(run, op, &run->plan.value[piece->in[k].value]);
-  for (int k = 0; k < piece->nout; k++)
-    call->out[k] = resolve(run, op, &run->plan.value[piece->out[k].value]);
+  for (int k = 0; k < piece->nout; k++) call->out[k] = resolve(run, op, &run->plan.value[piece->out[k].value]);
   const tr_layout *layout = run->options.layout;
   for (int k = 0; k < piece->nparam; k++)
-    call->param[k] = (char *)run->weights +
-                     (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->options.type);
+    call->param[k] =
+        (char *)run->weights + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->options.type);
 }
 
-tr_status tr__run_piece_forward(tr_run *run, int index, const tr_model_input *input, const tr_op *op,
-                                int training) {
+tr_status tr__run_piece_forward(tr_run *run, int index, const tr_model_input *input, const tr_op *op, int training) {
   tr_piece_call call;
   bind_call(run, index, input, op, &call);
   call.training = training;
@@ -48,11 +43,9 @@ static void bind_gradients(const tr_run *run, int index, const tr_op *op, tr_pie
     call->din[k] = resolve(run, op, &run->plan.grad[piece->in[k].value]);
     call->add_in[k] = !run->grad_first[index * TR_PIECE_PORTS + k];
   }
-  for (int k = 0; k < piece->nout; k++)
-    call->dout[k] = resolve(run, op, &run->plan.grad[piece->out[k].value]);
+  for (int k = 0; k < piece->nout; k++) call->dout[k] = resolve(run, op, &run->plan.grad[piece->out[k].value]);
   for (int k = 0; k < piece->nparam; k++) {
-    call->dparam[k] =
-        (char *)run->partial + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->wide);
+    call->dparam[k] = (char *)run->partial + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->wide);
     call->add_param[k] = !op->first || !run->param_first[index * TR_PIECE_PARAMS + k];
   }
 }

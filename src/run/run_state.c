@@ -24,8 +24,7 @@ static void run_update(tr_run *run, const tr_op *op) {
   if (run->result.skipped || run->wide != TR_F32) return; // f64 runs are for checking gradients
   const int64_t *start = o->layout->unit_start;
   int64_t first = start[op->unit_begin], count = start[op->unit_end] - first;
-  size_t nsegment =
-      tr_layout_segments(o->layout, o->model, first, count, run->segment, (size_t)o->layout->nparam);
+  size_t nsegment = tr_layout_segments(o->layout, o->model, first, count, run->segment, (size_t)o->layout->nparam);
   float *state[TR_OPTIM_MAX_STATE] = {0};
   for (int i = 0; i < TR_OPTIM_MAX_STATE; i++)
     if (run->state[i]) state[i] = run->state[i] + first;
@@ -37,8 +36,7 @@ static void run_publish(tr_run *run, const tr_op *op) {
   if (run->master == run->weights || run->result.skipped) return;
   const int64_t *start = run->options.layout->unit_start;
   size_t first = (size_t)start[op->unit_begin], count = (size_t)start[op->unit_end] - first;
-  run->compute.kernels->convert(&run->compute, count, run->wide, (float *)run->master + first,
-                                run->options.type,
+  run->compute.kernels->convert(&run->compute, count, run->wide, (float *)run->master + first, run->options.type,
                                 (char *)run->weights + first * tr_dtype_size(run->options.type));
 }
 

@@ -29,8 +29,8 @@ static void add_losses(tr_run *run, const tr_op *op, const tr_model_input *input
   if (place->where == TR__FI) loss += (size_t)op->slot_fi * run->plan.size[TR__FI];
   for (int64_t r = 0; r < input->rows; r++) {
     if (input->target[r] < 0) continue;
-    run->loss_sum += run->wide == TR_F64 ? ((const double *)(const void *)loss)[r]
-                                         : ((const float *)(const void *)loss)[r];
+    run->loss_sum +=
+        run->wide == TR_F64 ? ((const double *)(const void *)loss)[r] : ((const float *)(const void *)loss)[r];
   }
 }
 
@@ -54,8 +54,7 @@ static tr_status run_op(tr_run *run, const tr_op *op) {
   case TR_OP_NORM:
   case TR_OP_UPDATE:
   case TR_OP_PUBLISH: return tr__run_state_op(run, op);
-  default:
-    return tr_error(TR_ERR_INTERNAL, "the executor has no operation %s", tr_op_name((tr_op_kind)op->kind));
+  default: return tr_error(TR_ERR_INTERNAL, "the executor has no operation %s", tr_op_name((tr_op_kind)op->kind));
   }
 }
 
@@ -100,8 +99,7 @@ static tr_status check_rows(const tr_run *run, const tr_model_input *input, int 
   return TR_OK;
 }
 
-tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input,
-                      tr_step_result *result) {
+tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result) {
   const tr_program *program = run->options.program;
   if (!program) return tr_error(TR_ERR_USAGE, "this run was made for evaluation only");
   TR_TRY(check_rows(run, input, program->microbatches));
@@ -133,8 +131,8 @@ tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_
     loss_of_sequence[s] = 0;
     for (int64_t r = input->start[s]; r < input->start[s + 1]; r++)
       if (input->target[r] >= 0)
-        loss_of_sequence[s] += run->wide == TR_F64 ? ((const double *)(const void *)loss)[r]
-                                                   : ((const float *)(const void *)loss)[r];
+        loss_of_sequence[s] +=
+            run->wide == TR_F64 ? ((const double *)(const void *)loss)[r] : ((const float *)(const void *)loss)[r];
   }
   return TR_OK;
 }

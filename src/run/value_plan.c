@@ -3,7 +3,8 @@
 //
 // What backward reads lives in a slot of its class (F-I or F-W); everything else is temporary within one pass, and
 // temporaries whose lives do not touch share memory: first fit over lifetimes counted in pieces. A gradient lives
-// from the backward of its value's last reader to that of its writer; gradients declared equal (TR_ALIAS_GRAD) are one.
+// from the backward of its value's last reader to that of its writer; gradients declared equal (TR_ALIAS_GRAD) are
+// one.
 #include "run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,7 @@ static size_t value_bytes(const planner *p, int v) {
 }
 
 static void scan_ports(planner *p) {
-  for (int v = 0; v < p->nvalue; v++)
-    p->producer[v] = p->last_reader[v] = -1, p->alias[v] = v, p->guest[v] = 0;
+  for (int v = 0; v < p->nvalue; v++) p->producer[v] = p->last_reader[v] = -1, p->alias[v] = v, p->guest[v] = 0;
   for (int i = 0; i < p->npiece; i++) {
     const tr_piece *piece = tr_model_piece(p->model, i);
     for (int k = 0; k < piece->nout; k++) {
@@ -62,21 +62,20 @@ static int reader_below(const planner *p, int v, int limit) {
   return -1;
 }
 
-// Port 0 may share with out[0] when this piece is the last reader, so that nothing was written there before. Another port may join
-// only as a guest: if its gradient has been used (by its writer) before an earlier reader of port 0 adds to it; and its writer
-// shares no further. Called for the last piece first, so that guests are known before their writers come.
+// Port 0 may share with out[0] when this piece is the last reader, so that nothing was written there before. Another
+// port may join only as a guest: if its gradient has been used (by its writer) before an earlier reader of port 0
+// adds to it; and its writer shares no further. Called for the last piece first, so that guests are known before
+// their writers come.
 static void alias_piece(planner *p, int index) {
   const tr_piece *piece = tr_model_piece(p->model, index);
   int out = piece->out[0].value, first = piece->in[0].value;
-  if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->last_reader[first] != index ||
-      p->guest[out])
+  if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->last_reader[first] != index || p->guest[out])
     return;
   p->alias[representative(p, first)] = representative(p, out);
   int next_reader = reader_below(p, first, index);
   for (int k = 1; k < piece->nin; k++) {
     int v = piece->in[k].value;
-    if (!(piece->in[k].use & TR_ALIAS_GRAD) || p->last_reader[v] != index || reader_below(p, v, index) >= 0)
-      continue;
+    if (!(piece->in[k].use & TR_ALIAS_GRAD) || p->last_reader[v] != index || reader_below(p, v, index) >= 0) continue;
     if (p->producer[v] <= next_reader || p->producer[v] <= p->producer[first]) continue;
     p->alias[representative(p, v)] = representative(p, out);
     p->guest[v] = 1;
@@ -160,12 +159,11 @@ static void place_gradients(planner *p, life *item) {
   if (size > p->plan->size[TR__TEMPORARY]) p->plan->size[TR__TEMPORARY] = size;
   for (int i = 0; i < n; i++) p->plan->grad[item[i].value].offset = item[i].offset;
   for (int v = 0; v < p->nvalue; v++)
-    if (p->plan->grad[v].where == TR__TEMPORARY)
-      p->plan->grad[v].offset = p->plan->grad[representative(p, v)].offset;
+    if (p->plan->grad[v].where == TR__TEMPORARY) p->plan->grad[v].offset = p->plan->grad[representative(p, v)].offset;
 }
 
-tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients,
-                              int split_backward, tr__value_plan *out) {
+tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients, int split_backward,
+                              tr__value_plan *out) {
   planner p = {.model = model,
                .type = type,
                .rows = rows,

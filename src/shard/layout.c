@@ -4,9 +4,7 @@
 #include "trireme/base/file.h"
 #include <stdlib.h>
 
-static int64_t rounded(int64_t count) {
-  return (count + TR_LAYOUT_ALIGN - 1) / TR_LAYOUT_ALIGN * TR_LAYOUT_ALIGN;
-}
+static int64_t rounded(int64_t count) { return (count + TR_LAYOUT_ALIGN - 1) / TR_LAYOUT_ALIGN * TR_LAYOUT_ALIGN; }
 
 static void place(const tr_model *model, tr_layout *layout) {
   int64_t at = 0;
@@ -56,8 +54,7 @@ size_t tr_layout_segments(const tr_layout *layout, const tr_model *model, int64_
     if (end > first + count) end = first + count;
     if (start >= end) continue;
     if (n < capacity)
-      out[n] =
-          (tr_optim_segment){(size_t)(start - first), (size_t)(end - start), tr_model_param(model, i)->role};
+      out[n] = (tr_optim_segment){(size_t)(start - first), (size_t)(end - start), tr_model_param(model, i)->role};
     n++;
   }
   return n;

@@ -46,7 +46,8 @@ static uint32_t append_op(lowering *low, tr_op op) {
   return p->nop++;
 }
 
-// `op` waits for `before` of the step at `step_offset`. Edges may be added in any order; finish() sorts them by operation.
+// `op` waits for `before` of the step at `step_offset`. Edges may be added in any order; finish() sorts them by
+// operation.
 static void append_edge(lowering *low, uint32_t op, uint32_t before, int step_offset) {
   if (low->failed) return;
   if (low->nedge == low->edge_capacity) {
@@ -173,8 +174,7 @@ static void lower_cut_pass(lowering *low, tr_op_kind kind, int mb, int syncing) 
 }
 
 static void lower_backward(lowering *low, int mb) {
-  int every = low->options->grad_sync == TR_SYNC_EVERY,
-      syncing = every || mb == low->options->microbatches - 1;
+  int every = low->options->grad_sync == TR_SYNC_EVERY, syncing = every || mb == low->options->microbatches - 1;
   uint32_t first = low->program->nop;
   if (low->options->split_backward) append_backward(low, TR_OP_I, mb, 0, low->model->npiece, syncing);
   lower_cut_pass(low, low->options->split_backward ? TR_OP_W : TR_OP_B, mb, syncing);

@@ -22,9 +22,9 @@ typedef struct checker {
   unsigned char *forward;             // [microbatches * npiece]
   int *slot;                          // [microbatches * 3] slots of F-I, F-W, I-W in use, -1
   unsigned char *updated, *published; // [nunit]
-  uint32_t *reduce;   // [microbatches * nunit] operation + 1 that sums this micro-batch's gradient
-  uint32_t single[4]; // operation + 1: NORM, and REDUCE of each role
-  uint64_t *ended;    // [nop * nword] bits: what has ended when an operation starts
+  uint32_t *reduce;                   // [microbatches * nunit] operation + 1 that sums this micro-batch's gradient
+  uint32_t single[4];                 // operation + 1: NORM, and REDUCE of each role
+  uint64_t *ended;                    // [nop * nword] bits: what has ended when an operation starts
   size_t nword;
 } checker;
 
@@ -47,9 +47,7 @@ static void mark_ended(const checker *c, uint32_t op, uint32_t before, int itsel
 
 // ---- each operation alone
 static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W; }
-static int is_backward(const tr_op *op) {
-  return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W;
-}
+static int is_backward(const tr_op *op) { return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W; }
 
 static tr_status check_slots(const checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
@@ -58,8 +56,7 @@ static tr_status check_slots(const checker *c, uint32_t i) {
     return broken(c, i, "uses a slot beyond those laid out");
   if (!is_pass(op)) return TR_OK;
   int fi = op->kind != TR_OP_W, iw = op->kind == TR_OP_I || op->kind == TR_OP_W;
-  if ((fi && op->slot_fi < 0) || op->slot_fw < 0 || (iw && op->slot_iw < 0))
-    return broken(c, i, "lacks a slot");
+  if ((fi && op->slot_fi < 0) || op->slot_fw < 0 || (iw && op->slot_iw < 0)) return broken(c, i, "lacks a slot");
   return TR_OK;
 }
 
@@ -81,8 +78,7 @@ static tr_status check_fields(const checker *c, uint32_t i) {
       (op->microbatch < 0 || op->microbatch >= c->program->microbatches))
     return broken(c, i, "names a micro-batch that the step does not have");
   for (uint32_t e = op->edge_begin; e < op->edge_end; e++)
-    if (e >= c->program->nedge || c->program->edge[e].op >= c->program->nop ||
-        c->program->edge[e].step_offset > 0)
+    if (e >= c->program->nedge || c->program->edge[e].op >= c->program->nop || c->program->edge[e].step_offset > 0)
       return broken(c, i, "waits for what does not exist");
   return check_slots(c, i);
 }
@@ -144,12 +140,10 @@ static tr_status use_slot(const checker *c, uint32_t i, int class, int slot) {
   int mb = c->program->op[i].microbatch;
   if (slot < 0) return TR_OK;
   int *own = &c->slot[mb * 3 + class];
-  if (*own >= 0 && *own != slot)
-    return broken(c, i, "uses another slot than this micro-batch's earlier passes");
+  if (*own >= 0 && *own != slot) return broken(c, i, "uses another slot than this micro-batch's earlier passes");
   *own = slot;
   for (int other = 0; other < c->program->microbatches; other++)
-    if (other != mb && c->slot[other * 3 + class] == slot &&
-        !passed(c, class == 0 ? c->input : c->weight, other))
+    if (other != mb && c->slot[other * 3 + class] == slot && !passed(c, class == 0 ? c->input : c->weight, other))
       return broken(c, i, "uses a slot that another micro-batch still needs");
   return TR_OK;
 }
@@ -180,8 +174,7 @@ static tr_status check_pass(const checker *c, uint32_t i) {
   TR_TRY(use_slot(c, i, 1, op->slot_fw));
   TR_TRY(use_slot(c, i, 2, op->slot_iw));
   if (is_backward(op)) {
-    for (uint32_t piece = op->piece_end; piece-- > op->piece_begin;)
-      TR_TRY(check_backward_piece(c, i, piece));
+    for (uint32_t piece = op->piece_end; piece-- > op->piece_begin;) TR_TRY(check_backward_piece(c, i, piece));
     return TR_OK;
   }
   for (uint32_t piece = op->piece_begin; piece < op->piece_end; piece++) {
@@ -243,8 +236,8 @@ static tr_status check_reduce(const checker *c, uint32_t i) {
 static tr_status check_norm(const checker *c, uint32_t i) {
   for (uint32_t j = 0; j < c->program->nop; j++)
     if ((is_pass(&c->program->op[j]) || c->program->op[j].kind == TR_OP_REDUCE) && !has_ended(c, j, i))
-      return tr_error(TR_ERR_PLAN, "step program: operation %u (NORM) does not wait for operation %u (%s)", i,
-                      j, tr_op_name((tr_op_kind)c->program->op[j].kind));
+      return tr_error(TR_ERR_PLAN, "step program: operation %u (NORM) does not wait for operation %u (%s)", i, j,
+                      tr_op_name((tr_op_kind)c->program->op[j].kind));
   return TR_OK;
 }
 
@@ -291,8 +284,8 @@ static tr_status check_present(checker *c) {
     for (int unit = 0; unit < c->model->nunit; unit++)
       if ((c->options->grad_sync == TR_SYNC_EVERY || mb == p->microbatches - 1) &&
           !c->reduce[(size_t)mb * (size_t)c->model->nunit + (size_t)unit])
-        return tr_error(TR_ERR_PLAN, "step program: gradients of unit %d are not summed after micro-batch %d",
-                        unit, mb);
+        return tr_error(TR_ERR_PLAN, "step program: gradients of unit %d are not summed after micro-batch %d", unit,
+                        mb);
   return TR_OK;
 }
 
@@ -316,13 +309,11 @@ static tr_status check_all(checker *c) {
   return check_complete(c);
 }
 
-tr_status tr_program_check(const tr_program *program, const tr_step_model *model,
-                           const tr_step_options *options) {
+tr_status tr_program_check(const tr_program *program, const tr_step_model *model, const tr_step_options *options) {
   if (program->microbatches != options->microbatches)
-    return tr_error(TR_ERR_PLAN, "step program: made for %d micro-batches, the plan has %d",
-                    program->microbatches, options->microbatches);
-  size_t mb = (size_t)program->microbatches, pieces = mb * (size_t)model->npiece,
-         units = (size_t)model->nunit;
+    return tr_error(TR_ERR_PLAN, "step program: made for %d micro-batches, the plan has %d", program->microbatches,
+                    options->microbatches);
+  size_t mb = (size_t)program->microbatches, pieces = mb * (size_t)model->npiece, units = (size_t)model->nunit;
   checker c = {.program = program, .model = model, .options = options, .nword = (program->nop + 63) / 64};
   c.ended = calloc(program->nop * c.nword + 1, sizeof *c.ended);
   c.reduce = calloc(mb * units + 1, sizeof *c.reduce);

@@ -20,17 +20,11 @@ static const struct {
 #undef X
 };
 
-static int dtype_known(tr_dtype type) {
-  return (unsigned)type < (unsigned)TR_DTYPE_COUNT;
-}
+static int dtype_known(tr_dtype type) { return (unsigned)type < (unsigned)TR_DTYPE_COUNT; }
 
-size_t tr_dtype_size(tr_dtype type) {
-  return dtype_known(type) ? dtype_table[type].nbyte : 0;
-}
+size_t tr_dtype_size(tr_dtype type) { return dtype_known(type) ? dtype_table[type].nbyte : 0; }
 
-const char *tr_dtype_name(tr_dtype type) {
-  return dtype_known(type) ? dtype_table[type].text : "unknown";
-}
+const char *tr_dtype_name(tr_dtype type) { return dtype_known(type) ? dtype_table[type].text : "unknown"; }
 
 const char *tr_dtype_safetensors(tr_dtype type) {
   return dtype_known(type) ? dtype_table[type].safetensors : "unknown";
@@ -43,9 +37,8 @@ tr_status tr_dtype_parse(const char *text, tr_dtype *out) {
       return TR_OK;
     }
   }
-  return tr_error(
-      TR_ERR_CONFIG,
-      "element type '%.40s' is not known; use f32, bf16, f16, f8e4m3, f8e5m2, f64, i32, i64 or u8", text);
+  return tr_error(TR_ERR_CONFIG,
+                  "element type '%.40s' is not known; use f32, bf16, f16, f8e4m3, f8e5m2, f64, i32, i64 or u8", text);
 }
 
 // A float format with a sign, `ebits` of exponent and `mbits` of mantissa. Codes below are without the sign.
@@ -110,13 +103,9 @@ static uint32_t narrow_encode(const narrow *f, float value) {
   return sign | (code > f->largest ? f->overflow : code);
 }
 
-float tr_f16_to_f32(tr_f16 value) {
-  return narrow_decode(&narrow_f16, value);
-}
+float tr_f16_to_f32(tr_f16 value) { return narrow_decode(&narrow_f16, value); }
 
-tr_f16 tr_f32_to_f16(float value) {
-  return (tr_f16)narrow_encode(&narrow_f16, value);
-}
+tr_f16 tr_f32_to_f16(float value) { return (tr_f16)narrow_encode(&narrow_f16, value); }
 
 float tr_f8_to_f32(tr_dtype type, uint8_t value) {
   return narrow_decode(type == TR_F8E4M3 ? &narrow_e4m3 : &narrow_e5m2, value);
@@ -126,18 +115,13 @@ uint8_t tr_f32_to_f8(tr_dtype type, float value) {
   return (uint8_t)narrow_encode(type == TR_F8E4M3 ? &narrow_e4m3 : &narrow_e5m2, value);
 }
 
-static int is_integer(tr_dtype type) {
-  return type == TR_I32 || type == TR_I64 || type == TR_U8;
-}
+static int is_integer(tr_dtype type) { return type == TR_I32 || type == TR_I64 || type == TR_U8; }
 
 static int64_t load_integer(tr_dtype type, const void *data, size_t i) {
   switch (type) {
-  case TR_I32:
-    return ((const int32_t *)data)[i];
-  case TR_I64:
-    return ((const int64_t *)data)[i];
-  default:
-    return ((const uint8_t *)data)[i];
+  case TR_I32: return ((const int32_t *)data)[i];
+  case TR_I64: return ((const int64_t *)data)[i];
+  default: return ((const uint8_t *)data)[i];
   }
 }
 
@@ -148,15 +132,9 @@ static int64_t clamp(int64_t value, int64_t low, int64_t high) {
 // Values outside the type's range become its nearest end.
 static void store_integer(tr_dtype type, void *data, size_t i, int64_t value) {
   switch (type) {
-  case TR_I32:
-    ((int32_t *)data)[i] = (int32_t)clamp(value, INT32_MIN, INT32_MAX);
-    break;
-  case TR_I64:
-    ((int64_t *)data)[i] = value;
-    break;
-  default:
-    ((uint8_t *)data)[i] = (uint8_t)clamp(value, 0, UINT8_MAX);
-    break;
+  case TR_I32: ((int32_t *)data)[i] = (int32_t)clamp(value, INT32_MIN, INT32_MAX); break;
+  case TR_I64: ((int64_t *)data)[i] = value; break;
+  default: ((uint8_t *)data)[i] = (uint8_t)clamp(value, 0, UINT8_MAX); break;
   }
 }
 
@@ -170,19 +148,13 @@ static int64_t integer_of_double(double value) {
 
 static double load_double(tr_dtype type, const void *data, size_t i) {
   switch (type) {
-  case TR_F32:
-    return (double)((const float *)data)[i];
-  case TR_BF16:
-    return (double)tr_bf16_to_f32(((const tr_bf16 *)data)[i]);
-  case TR_F16:
-    return (double)tr_f16_to_f32(((const tr_f16 *)data)[i]);
+  case TR_F32: return (double)((const float *)data)[i];
+  case TR_BF16: return (double)tr_bf16_to_f32(((const tr_bf16 *)data)[i]);
+  case TR_F16: return (double)tr_f16_to_f32(((const tr_f16 *)data)[i]);
   case TR_F8E4M3:
-  case TR_F8E5M2:
-    return (double)tr_f8_to_f32(type, ((const uint8_t *)data)[i]);
-  case TR_F64:
-    return ((const double *)data)[i];
-  default:
-    return (double)load_integer(type, data, i);
+  case TR_F8E5M2: return (double)tr_f8_to_f32(type, ((const uint8_t *)data)[i]);
+  case TR_F64: return ((const double *)data)[i];
+  default: return (double)load_integer(type, data, i);
   }
 }
 
@@ -204,28 +176,16 @@ static void store_double(tr_dtype type, void *data, size_t i, double value) {
   }
 }
 
-float tr_load(tr_dtype type, const void *data, size_t i) {
-  return (float)load_double(type, data, i);
-}
+float tr_load(tr_dtype type, const void *data, size_t i) { return (float)load_double(type, data, i); }
 
 void tr_store(tr_dtype type, void *data, size_t i, float value) {
   switch (type) {
-  case TR_F32:
-    ((float *)data)[i] = value;
-    break;
-  case TR_BF16:
-    ((tr_bf16 *)data)[i] = tr_f32_to_bf16(value);
-    break;
-  case TR_F16:
-    ((tr_f16 *)data)[i] = tr_f32_to_f16(value);
-    break;
+  case TR_F32: ((float *)data)[i] = value; break;
+  case TR_BF16: ((tr_bf16 *)data)[i] = tr_f32_to_bf16(value); break;
+  case TR_F16: ((tr_f16 *)data)[i] = tr_f32_to_f16(value); break;
   case TR_F8E4M3:
-  case TR_F8E5M2:
-    ((uint8_t *)data)[i] = tr_f32_to_f8(type, value);
-    break;
-  default:
-    store_double(type, data, i, (double)value);
-    break;
+  case TR_F8E5M2: ((uint8_t *)data)[i] = tr_f32_to_f8(type, value); break;
+  default: store_double(type, data, i, (double)value); break;
   }
 }
 

@@ -14,9 +14,7 @@
 
 #include <string.h>
 
-static int aligned(const void *p) {
-  return (uintptr_t)p % TR_ARENA_ALIGN == 0;
-}
+static int aligned(const void *p) { return (uintptr_t)p % TR_ARENA_ALIGN == 0; }
 
 static void blocks_are_zeroed_aligned_and_apart(void **state) {
   (void)state;

@@ -154,8 +154,7 @@ static void version_1_reads_the_memory_hierarchy(void **state) {
 static void malformed_membership_means_no_limit(void **state) {
   (void)state;
   put("", "memory.max", "1000\n");
-  static const char *const text[] = {
-      "", "\n", ":", "::", "0:", "0::", "0::x", "\n\n:\n", "garbage", "0:cpu:/\n"};
+  static const char *const text[] = {"", "\n", ":", "::", "0:", "0::", "0::x", "\n\n:\n", "garbage", "0:cpu:/\n"};
   for (size_t i = 0; i < sizeof text / sizeof text[0]; i++) {
     assert_true(tr__cpu_cgroup_limit(text[i], root) == SIZE_MAX);
   }

@@ -40,8 +40,7 @@ static int count_entries(const char *folder) {
   DIR *entries = opendir(folder);
   assert_non_null(entries);
   int n = 0;
-  for (struct dirent *e; (e = readdir(entries));)
-    n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+  for (struct dirent *e; (e = readdir(entries));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
   closedir(entries);
   return n;
 }

@@ -16,9 +16,8 @@
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
-static const char document[] =
-    "{\"layers\": 12, \"eps\": 1e-5, \"whole\": 64.0, \"tied\": true, \"kind\": \"gpt2\","
-    " \"none\": null, \"list\": [1], \"map\": {}, \"half\": 0.5, \"huge\": 1e300}";
+static const char document[] = "{\"layers\": 12, \"eps\": 1e-5, \"whole\": 64.0, \"tied\": true, \"kind\": \"gpt2\","
+                               " \"none\": null, \"list\": [1], \"map\": {}, \"half\": 0.5, \"huge\": 1e300}";
 
 static json_t *parsed(const char *text) {
   json_t *root = NULL;
@@ -87,17 +86,15 @@ static void wrong_types_are_refused_by_name(void **state) {
     double real;
     int yes;
     const char *text, *key = row[i].key;
-    tr_status status =
-        row[i].wanted == 'i'   ? tr_json_get_int(root, "config.json", key, row[i].required, &count)
-        : row[i].wanted == 'r' ? tr_json_get_real(root, "config.json", key, row[i].required, &real)
-        : row[i].wanted == 'b' ? tr_json_get_bool(root, "config.json", key, row[i].required, &yes)
-                               : tr_json_get_string(root, "config.json", key, row[i].required, &text);
+    tr_status status = row[i].wanted == 'i'   ? tr_json_get_int(root, "config.json", key, row[i].required, &count)
+                       : row[i].wanted == 'r' ? tr_json_get_real(root, "config.json", key, row[i].required, &real)
+                       : row[i].wanted == 'b' ? tr_json_get_bool(root, "config.json", key, row[i].required, &yes)
+                                              : tr_json_get_string(root, "config.json", key, row[i].required, &text);
     assert_int_equal(status, row[i].status);
     assert_string_equal(tr_status_text(), row[i].message);
   }
   int64_t count;
-  assert_int_equal(tr_json_get_int(json_object_get(root, "list"), "config.json", "a", 1, &count),
-                   TR_ERR_DATA);
+  assert_int_equal(tr_json_get_int(json_object_get(root, "list"), "config.json", "a", 1, &count), TR_ERR_DATA);
   assert_string_equal(tr_status_text(), "config.json: found an array, wanted an object with the key \"a\"");
   assert_int_equal(tr_json_get_int(NULL, "config.json", "a", 0, &count), TR_ERR_DATA);
   json_decref(root);
@@ -154,12 +151,9 @@ static void files_are_loaded_within_their_limit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(members_are_read_by_type),
-      cmocka_unit_test(optional_members_may_be_absent_or_null),
-      cmocka_unit_test(wrong_types_are_refused_by_name),
-      cmocka_unit_test(bad_documents_are_refused_with_their_place),
-      cmocka_unit_test(endless_nesting_is_refused),
-      cmocka_unit_test(files_are_loaded_within_their_limit),
+      cmocka_unit_test(members_are_read_by_type),        cmocka_unit_test(optional_members_may_be_absent_or_null),
+      cmocka_unit_test(wrong_types_are_refused_by_name), cmocka_unit_test(bad_documents_are_refused_with_their_place),
+      cmocka_unit_test(endless_nesting_is_refused),      cmocka_unit_test(files_are_loaded_within_their_limit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

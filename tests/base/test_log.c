@@ -109,8 +109,7 @@ static void count_line(tr_log_level level, const char *line, void *user) {
   tally *t = user;
   int label = -1, text = -1;
   const char *at = strstr(line, "thread ");
-  if (at && sscanf(at, "thread %d: line of %d", &label, &text) == 2 && label == text && label >= 0 &&
-      label < 4) {
+  if (at && sscanf(at, "thread %d: line of %d", &label, &text) == 2 && label == text && label >= 0 && label < 4) {
     t->n[label]++;
   } else {
     t->bad++;

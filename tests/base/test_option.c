@@ -29,25 +29,23 @@ typedef struct settings {
 static const tr_option table[] = {
     {"batch.sequences", TR_OPTION_INT, offsetof(settings, sequences), "8", 1, 1e6, NULL, 0, "sequences",
      "global-batch-size|train_batch_size", NULL, "Sequences per step, over all ranks."},
-    {"parallel.dp", TR_OPTION_INT, offsetof(settings, dp), "auto", 1, 1024, "auto", -1, NULL, "data_parallel",
-     NULL, "Data-parallel ways."},
-    {"optim.name", TR_OPTION_CHOICE, offsetof(settings, optimizer), "adamw", 0, 0, "adamw|sgd|no_one", 0,
-     NULL, NULL, NULL, "Which optimizer."},
+    {"parallel.dp", TR_OPTION_INT, offsetof(settings, dp), "auto", 1, 1024, "auto", -1, NULL, "data_parallel", NULL,
+     "Data-parallel ways."},
+    {"optim.name", TR_OPTION_CHOICE, offsetof(settings, optimizer), "adamw", 0, 0, "adamw|sgd|no_one", 0, NULL, NULL,
+     NULL, "Which optimizer."},
     {"optim.lr", TR_OPTION_REAL, offsetof(settings, lr), "1e-3", 0, 1, NULL, 0, NULL, "learning_rate", NULL,
      "Peak learning rate."},
     {"optim.adam.beta1", TR_OPTION_REAL, offsetof(settings, beta1), "0.9", 0, 0, NULL, 0, NULL, NULL, NULL,
      "Decay of the first moment."},
-    {"run.deadline", TR_OPTION_DURATION, offsetof(settings, deadline), "5min", 0.001, 86400, NULL, 0, "s",
-     NULL, "TRIREME_TEST_DEADLINE", "Longest wait for a rank."},
-    {"run.trace", TR_OPTION_BOOL, offsetof(settings, trace), "no", 0, 0, NULL, 0, NULL, NULL, NULL,
-     "Write a trace."},
+    {"run.deadline", TR_OPTION_DURATION, offsetof(settings, deadline), "5min", 0.001, 86400, NULL, 0, "s", NULL,
+     "TRIREME_TEST_DEADLINE", "Longest wait for a rank."},
+    {"run.trace", TR_OPTION_BOOL, offsetof(settings, trace), "no", 0, 0, NULL, 0, NULL, NULL, NULL, "Write a trace."},
     {"run.name", TR_OPTION_STRING, offsetof(settings, name), "", 0, 0, NULL, 0, NULL, NULL, NULL, "A name."},
     {"data.path", TR_OPTION_STRING, offsetof(settings, path), "tokens.bin", 0, 0, NULL, 0, NULL, NULL, NULL,
      ".bin file of tokens \\ \"quoted\"."},
-    {"optim.weight_decay", TR_OPTION_REAL, offsetof(settings, decay), "0.1", 0, INFINITY, NULL, 0, NULL, NULL,
-     NULL, "Weight decay."},
-    {"seed", TR_OPTION_INT, offsetof(settings, seed), "1", 0, 0, NULL, 0, NULL, NULL, NULL,
-     "Of all random numbers."},
+    {"optim.weight_decay", TR_OPTION_REAL, offsetof(settings, decay), "0.1", 0, INFINITY, NULL, 0, NULL, NULL, NULL,
+     "Weight decay."},
+    {"seed", TR_OPTION_INT, offsetof(settings, seed), "1", 0, 0, NULL, 0, NULL, NULL, NULL, "Of all random numbers."},
 };
 
 static tr_options *fresh(settings *s) {
@@ -95,8 +93,7 @@ static void later_sources_win_and_are_remembered(void **state) {
   tr_options *options = fresh(&s);
   unsetenv("TRIREME_TEST_DEADLINE");
   assert_true(s.deadline == 7200);
-  assert_string_equal(tr_options_source(options, "run.deadline"),
-                      "environment variable TRIREME_TEST_DEADLINE");
+  assert_string_equal(tr_options_source(options, "run.deadline"), "environment variable TRIREME_TEST_DEADLINE");
   apply(options, "optim:\n  lr: 0.5\n  name: SGD\nrun: {deadline: 30, trace: on}\ndata:\n");
   assert_true(s.lr == 0.5 && s.deadline == 30 && s.optimizer == 1 && s.trace == 1);
   assert_string_equal(tr_options_source(options, "optim.lr"), "run.yaml:2:7");
@@ -119,8 +116,7 @@ static void bad_environment_is_refused_by_name(void **state) {
   tr_status status = tr_options_create(table, COUNT(table), &s, &options);
   unsetenv("TRIREME_TEST_DEADLINE");
   assert_int_equal(status, TR_ERR_CONFIG);
-  assert_non_null(
-      strstr(tr_status_text(), "environment variable TRIREME_TEST_DEADLINE: run.deadline: \"soon\""));
+  assert_non_null(strstr(tr_status_text(), "environment variable TRIREME_TEST_DEADLINE: run.deadline: \"soon\""));
   assert_null(options);
   assert_null(s.path);
 }
@@ -154,19 +150,15 @@ typedef struct bad_row {
 
 static void bad_run_files_are_refused_with_place_and_choices(void **state) {
   static const bad_row row[] = {
-      {"optim:\n  lrr: 1\n", "run.yaml:2:3: unknown option \"optim.lrr\"; did you mean \"optim.lr\"?",
-       TR_ERR_CONFIG},
-      {"optm: {lr: 1}\n", "run.yaml:1:8: unknown option \"optm.lr\"; did you mean \"optim.lr\"?",
-       TR_ERR_CONFIG},
-      {"batch: {lr: 1}\n", "run.yaml:1:9: unknown option \"batch.lr\"; did you mean \"optim.lr\"?",
-       TR_ERR_CONFIG},
+      {"optim:\n  lrr: 1\n", "run.yaml:2:3: unknown option \"optim.lrr\"; did you mean \"optim.lr\"?", TR_ERR_CONFIG},
+      {"optm: {lr: 1}\n", "run.yaml:1:8: unknown option \"optm.lr\"; did you mean \"optim.lr\"?", TR_ERR_CONFIG},
+      {"batch: {lr: 1}\n", "run.yaml:1:9: unknown option \"batch.lr\"; did you mean \"optim.lr\"?", TR_ERR_CONFIG},
       {"learning_rat: 1\n", "run.yaml:1:1: unknown option \"learning_rat\"; did you mean \"optim.lr\"?",
        TR_ERR_CONFIG},
       {"x:\n  y: 1\n", "run.yaml:2:3: unknown option \"x.y\"; --help lists all of them", TR_ERR_CONFIG},
       {"elephants: {}\n", "run.yaml:1:1: unknown option \"elephants\"", TR_ERR_CONFIG},
       {"elephants: [1]\n", "run.yaml:1:1: unknown option \"elephants\"", TR_ERR_CONFIG},
-      {"name: x\n", "run.yaml:1:1: \"name\" is ambiguous; write one of \"optim.name\", \"run.name\"",
-       TR_ERR_CONFIG},
+      {"name: x\n", "run.yaml:1:1: \"name\" is ambiguous; write one of \"optim.name\", \"run.name\"", TR_ERR_CONFIG},
       {"optim:\n  lr: fast\n",
        "run.yaml:2:7: optim.lr: \"fast\" is not a number: write one like 3, 0.25 or 1e-4; accepted: a number "
        "from 0 to "
@@ -180,8 +172,8 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
        "run.yaml:1:20: batch.sequences: 0 is out of range; accepted: a whole number from 1 to 1000000 "
        "(sequences)",
        TR_ERR_CONFIG},
-      {"batch: {sequences: 0.3}\n",
-       "batch.sequences: \"0.3\" is not a whole number: it has a fraction; accepted", TR_ERR_CONFIG},
+      {"batch: {sequences: 0.3}\n", "batch.sequences: \"0.3\" is not a whole number: it has a fraction; accepted",
+       TR_ERR_CONFIG},
       {"parallel: {dp: some}\n", "accepted: a whole number from 1 to 1024, or auto", TR_ERR_CONFIG},
       {"parallel: {dp: -1}\n", "parallel.dp: -1 is out of range", TR_ERR_CONFIG},
       {"optim: {name: adamx}\n",
@@ -189,10 +181,8 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
        "sgd, "
        "no_one",
        TR_ERR_CONFIG},
-      {"optim: {name: zebra}\n", "\"zebra\" is no choice; accepted: one of adamw, sgd, no_one",
-       TR_ERR_CONFIG},
-      {"run: {trace: maybe}\n", "run.trace: \"maybe\" is not a truth value; accepted: true or false",
-       TR_ERR_CONFIG},
+      {"optim: {name: zebra}\n", "\"zebra\" is no choice; accepted: one of adamw, sgd, no_one", TR_ERR_CONFIG},
+      {"run: {trace: maybe}\n", "run.trace: \"maybe\" is not a truth value; accepted: true or false", TR_ERR_CONFIG},
       {"run: {deadline: 2 days}\n",
        "run.deadline: \"2 days\" is not a duration: write one like 30, 30s, 250ms, 5min, 2h or 1d; accepted: "
        "a "
@@ -200,8 +190,7 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
        TR_ERR_CONFIG},
       {"optim:\n  lr: {peak: 1}\n", "run.yaml:2:7: optim.lr: a map is not a value; accepted: a number",
        TR_ERR_CONFIG},
-      {"optim:\n  lr: [1, 2]\n", "run.yaml:2:7: optim.lr: a list is not a value; accepted: a number",
-       TR_ERR_CONFIG},
+      {"optim:\n  lr: [1, 2]\n", "run.yaml:2:7: optim.lr: a list is not a value; accepted: a number", TR_ERR_CONFIG},
       {"optim: 5\n", "run.yaml:1:8: \"optim\" is a section of options, not a value; write", TR_ERR_CONFIG},
       {"optim:\n- lr\n", "run.yaml:2:1: \"optim\" is a section of options, not a list", TR_ERR_CONFIG},
       {"optim: {lr: 0.1}\nlearning_rate: 0.2\n",
@@ -221,23 +210,19 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
 
 static void bad_arguments_are_refused_with_the_form(void **state) {
   static const bad_row row[] = {
-      {"optim.lr", "argument 'optim.lr': settings have the form key=value; write optim.lr=VALUE",
-       TR_ERR_CONFIG},
+      {"optim.lr", "argument 'optim.lr': settings have the form key=value; write optim.lr=VALUE", TR_ERR_CONFIG},
       {"--lr", "argument '--lr': settings have the form key=value; write optim.lr=VALUE", TR_ERR_CONFIG},
       {"elephants", "argument 'elephants': settings have the form key=value", TR_ERR_CONFIG},
       {"=5", "argument '=5': settings have the form key=value", TR_ERR_CONFIG},
       {"", "argument '': settings have the form key=value", TR_ERR_CONFIG},
-      {"optim.lt=1", "argument 'optim.lt=1': unknown option \"optim.lt\"; did you mean \"optim.lr\"?",
-       TR_ERR_CONFIG},
+      {"optim.lt=1", "argument 'optim.lt=1': unknown option \"optim.lt\"; did you mean \"optim.lr\"?", TR_ERR_CONFIG},
       {"--optim-lr=1", "unknown option \"optim-lr\"; did you mean \"optim.lr\"?", TR_ERR_CONFIG},
       {"lr=fast", "argument 'lr=fast': optim.lr: \"fast\" is not a number", TR_ERR_CONFIG},
       {"name=x", "argument 'name=x': \"name\" is ambiguous; write one of \"optim.name\", \"run.name\"",
        TR_ERR_CONFIG},
-      {"optim=x", "argument 'optim=x': \"optim\" is a section of options; write optim.NAME=VALUE",
-       TR_ERR_CONFIG},
+      {"optim=x", "argument 'optim=x': \"optim\" is a section of options; write optim.NAME=VALUE", TR_ERR_CONFIG},
       {"model.layers=2", "the section \"model\" is read from run files only", TR_ERR_CONFIG},
-      {"run.name=\xff", "run.name: the text is not valid UTF-8, which run files need; accepted: text",
-       TR_ERR_CONFIG},
+      {"run.name=\xff", "run.name: the text is not valid UTF-8, which run files need; accepted: text", TR_ERR_CONFIG},
   };
   (void)state;
   settings s;
@@ -259,8 +244,7 @@ static void checks_across_options_name_the_source(void **state) {
   settings s;
   tr_options *options = fresh(&s);
   apply(options, "batch:\n  sequences: 12\n");
-  assert_int_equal(tr_options_error(options, "batch.sequences", "%d does not divide by %d", 12, 5),
-                   TR_ERR_CONFIG);
+  assert_int_equal(tr_options_error(options, "batch.sequences", "%d does not divide by %d", 12, 5), TR_ERR_CONFIG);
   assert_string_equal(tr_status_text(), "run.yaml:2:14: batch.sequences: 12 does not divide by 5");
   assert_int_equal(tr_options_error(options, "optim.lr", "no"), TR_ERR_CONFIG);
   assert_string_equal(tr_status_text(), "default: optim.lr: no");
@@ -366,8 +350,7 @@ static void printed_settings_load_to_the_same_values(void **state) {
 }
 
 static void printed_numbers_keep_every_bit(void **state) {
-  static const char *const lr[] = {"0.1", "0.30000000000000004", "5e-324", "0.9999999999999999", "1", "0",
-                                   "-0.0"};
+  static const char *const lr[] = {"0.1", "0.30000000000000004", "5e-324", "0.9999999999999999", "1", "0", "-0.0"};
   (void)state;
   for (size_t i = 0; i < COUNT(lr); i++) {
     settings s;
@@ -449,10 +432,9 @@ static void subtrees_pass_through_unread_and_are_printed_back(void **state) {
   assert_int_equal(tr_options_allow_subtree(reloaded, "model"), TR_OK);
   assert_null(tr_options_subtree(options, "model"));
   apply(options, "model: {layers: 1}\n");
-  apply(options,
-        "model:\n  layers: 12\n  \"odd: key\": '12'\n  empty:\n  none: {}\n  nil: []\n  long: \"a\\nb\"\n"
-        "  url: http://x.y/z,[w]\n  list:\n    - a: 1\n      b: [2, [3, {c: d}]]\n    -\n    - \"x\"\n"
-        "seed: 3\n");
+  apply(options, "model:\n  layers: 12\n  \"odd: key\": '12'\n  empty:\n  none: {}\n  nil: []\n  long: \"a\\nb\"\n"
+                 "  url: http://x.y/z,[w]\n  list:\n    - a: 1\n      b: [2, [3, {c: d}]]\n    -\n    - \"x\"\n"
+                 "seed: 3\n");
   tr_text printed = {0};
   tr_options_print(options, 1, &printed);
   if (apply_text(reloaded, printed.data, printed.size, "printed") != TR_OK)
@@ -509,10 +491,9 @@ static uint32_t draw(uint64_t *seed) {
   return (uint32_t)(*seed >> 33);
 }
 
-static const char good_file[] =
-    "batch: {sequences: 512}\nparallel:\n  dp: auto\noptim:\n  name: sgd\n  lr: 6e-4\n"
-    "  adam: {beta1: 0.85}\nmodel:\n  layers: 12\n  list: [1, a, {b: c}]\n"
-    "run:\n  deadline: 2h\n  trace: yes\n  name: \"n\"\nseed: 1e3\n";
+static const char good_file[] = "batch: {sequences: 512}\nparallel:\n  dp: auto\noptim:\n  name: sgd\n  lr: 6e-4\n"
+                                "  adam: {beta1: 0.85}\nmodel:\n  layers: 12\n  list: [1, a, {b: c}]\n"
+                                "run:\n  deadline: 2h\n  trace: yes\n  name: \"n\"\nseed: 1e3\n";
 
 static void damaged_files_and_arguments_do_no_worse_than_an_error(void **state) {
   (void)state;

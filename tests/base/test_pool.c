@@ -29,8 +29,7 @@ typedef struct ledger {
 } ledger;
 
 static void note(void *context, int task, int worker) {
-  ledger *l =
-      context; // plain memory: each task is one thread's, and the pool must order it before the reader
+  ledger *l = context; // plain memory: each task is one thread's, and the pool must order it before the reader
   l->nrun[task]++;
   l->worker[task] = worker;
 }

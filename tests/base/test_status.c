@@ -78,10 +78,9 @@ static void names_meanings_and_exit_codes_follow_the_table(void **state) {
   static const struct {
     tr_status code;
     int exit_code;
-  } want[] = {{TR_OK, 0},         {TR_PENDING, 0},  {TR_ERR_INTERNAL, 1}, {TR_ERR_USAGE, 2},
-              {TR_ERR_CONFIG, 3}, {TR_ERR_PLAN, 3}, {TR_ERR_DATA, 4},     {TR_ERR_CKPT, 4},
-              {TR_ERR_MEMORY, 5}, {TR_ERR_PEER, 6}, {TR_ERR_TIMEOUT, 7},  {TR_ERR_NAN, 8},
-              {TR_ERR_VERIFY, 9}, {TR_ERR_IO, 10}};
+  } want[] = {{TR_OK, 0},          {TR_PENDING, 0},  {TR_ERR_INTERNAL, 1}, {TR_ERR_USAGE, 2},  {TR_ERR_CONFIG, 3},
+              {TR_ERR_PLAN, 3},    {TR_ERR_DATA, 4}, {TR_ERR_CKPT, 4},     {TR_ERR_MEMORY, 5}, {TR_ERR_PEER, 6},
+              {TR_ERR_TIMEOUT, 7}, {TR_ERR_NAN, 8},  {TR_ERR_VERIFY, 9},   {TR_ERR_IO, 10}};
   for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
     assert_int_equal(tr_status_exit_code(want[i].code), want[i].exit_code);
   }

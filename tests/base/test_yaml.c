@@ -103,15 +103,13 @@ static void bad_files_are_refused_with_their_place(void **state) {
     tr_status status;
   } row[] = {
       {"a: 1\nb: 2\n a: 3\n", "run.yaml:3:3: not valid YAML: mapping values are not allowed", TR_ERR_CONFIG},
-      {"a: 1\nb: 2\na: 3\n", "run.yaml:3:1: key \"a\" is given twice, first at line 1; keep one",
-       TR_ERR_CONFIG},
+      {"a: 1\nb: 2\na: 3\n", "run.yaml:3:1: key \"a\" is given twice, first at line 1; keep one", TR_ERR_CONFIG},
       {"o: {lr: 1, lr: 2}\n", "run.yaml:1:12: key \"lr\" is given twice, first at line 1", TR_ERR_CONFIG},
       {"a: &x 1\n", "run.yaml:1:4: anchor \"x\" is not supported; write the value out", TR_ERR_CONFIG},
       {"a: &x {b: 1}\n", "run.yaml:1:4: anchor \"x\" is not supported", TR_ERR_CONFIG},
       {"a: &x [1]\n", "run.yaml:1:4: anchor \"x\" is not supported", TR_ERR_CONFIG},
       {"a: *x\n", "run.yaml:1:4: alias \"x\" is not supported; write the value out", TR_ERR_CONFIG},
-      {"a: !!int 3\n", "run.yaml:1:4: tag \"tag:yaml.org,2002:int\" is not supported; leave it out",
-       TR_ERR_CONFIG},
+      {"a: !!int 3\n", "run.yaml:1:4: tag \"tag:yaml.org,2002:int\" is not supported; leave it out", TR_ERR_CONFIG},
       {"a: !foo {b: 1}\n", "run.yaml:1:4: tag \"!foo\" is not supported", TR_ERR_CONFIG},
       {"- 1\n- 2\n", "run.yaml:1:1: the file is a list; it must be a map such as", TR_ERR_CONFIG},
       {"hello\n", "run.yaml:1:1: the file is a single value; it must be a map", TR_ERR_CONFIG},
@@ -125,12 +123,10 @@ static void bad_files_are_refused_with_their_place(void **state) {
        "run.yaml:2:1: not valid YAML: found unexpected end of stream; check indentation, quotes and "
        "brackets (while scanning a quoted scalar that starts at line 1)",
        TR_ERR_CONFIG},
-      {"a: 1\nb:\t2\n\tc: 3\n",
-       "run.yaml:3:1: not valid YAML: found a tab character that violates indentation", TR_ERR_CONFIG},
-      {"a: 1\nb: \xff\n", "run.yaml:2:4: a byte is not text: invalid leading UTF-8 octet; save",
+      {"a: 1\nb:\t2\n\tc: 3\n", "run.yaml:3:1: not valid YAML: found a tab character that violates indentation",
        TR_ERR_CONFIG},
-      {"a: \x01\n", "run.yaml:1:4: a byte is not text: control characters are not allowed; save",
-       TR_ERR_CONFIG},
+      {"a: 1\nb: \xff\n", "run.yaml:2:4: a byte is not text: invalid leading UTF-8 octet; save", TR_ERR_CONFIG},
+      {"a: \x01\n", "run.yaml:1:4: a byte is not text: control characters are not allowed; save", TR_ERR_CONFIG},
       {"a: [1, 2\nb: 3\n", "not valid YAML: did not find expected ',' or ']'", TR_ERR_CONFIG},
   };
   (void)state;

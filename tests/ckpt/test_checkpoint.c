@@ -30,8 +30,7 @@ static void keep_warning(tr_log_level level, const char *line, void *user) {
 }
 
 static void save(const scratch *folder, int64_t step, int keep, int64_t keep_every, float value) {
-  tr_ckpt_save_options options = {
-      .folder = folder->path, .step = step, .keep = keep, .keep_every = keep_every};
+  tr_ckpt_save_options options = {.folder = folder->path, .step = step, .keep = keep, .keep_every = keep_every};
   if (save_value(&options, value) != TR_OK) fail_msg("step %d: %s", (int)step, tr_status_text());
 }
 
@@ -156,8 +155,7 @@ static void replacing_works_with_and_without_an_atomic_exchange(void **state) {
   for (int exchange = 0; exchange < 2; exchange++) {
     scratch folder = scratch_make(), final = scratch_path(&folder, "step-00000001");
     scratch other = scratch_make(), built = scratch_path(&other, "step-00000001");
-    scratch aside = scratch_path(&folder, "step-00000001.old-1"),
-            temporary = scratch_path(&folder, ".tmp-step-1-1");
+    scratch aside = scratch_path(&folder, "step-00000001.old-1"), temporary = scratch_path(&folder, ".tmp-step-1-1");
     save(&folder, 1, 0, 0, 1.0f);
     save(&other, 1, 0, 0, 2.0f);
     assert_int_equal(rename(built.path, temporary.path), 0);
@@ -286,22 +284,15 @@ static void manifests_that_cannot_be_right_are_refused(void **state) {
       {"", "not valid JSON"},
       {"[]", "wanted an object"},
       {"{\"format\":\"other\",\"version\":1,\"step\":1,\"files\":[],\"tensors\":[]}", "format is not"},
-      {"{\"format\":\"trireme-checkpoint\",\"version\":2,\"step\":1,\"files\":[],\"tensors\":[]}",
-       "version is 2"},
-      {"{\"format\":\"trireme-checkpoint\",\"version\":1,\"files\":[],\"tensors\":[]}",
-       "\"step\" is missing"},
+      {"{\"format\":\"trireme-checkpoint\",\"version\":2,\"step\":1,\"files\":[],\"tensors\":[]}", "version is 2"},
+      {"{\"format\":\"trireme-checkpoint\",\"version\":1,\"files\":[],\"tensors\":[]}", "\"step\" is missing"},
       {HEAD "\"files\":{},\"tensors\":[]}", "must be lists"},
       {HEAD "\"files\":[],\"tensors\":[]}", "0 entries"},
-      {HEAD "\"files\":[{\"name\":\"../a\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}",
-       "not a plain base name"},
-      {HEAD "\"files\":[{\"name\":\"a/b\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}",
-       "not a plain base name"},
-      {HEAD "\"files\":[{\"name\":\"..\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}",
-       "not a plain base name"},
-      {HEAD "\"files\":[{\"name\":\"\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}",
-       "not a plain base name"},
-      {HEAD "\"files\":[{\"name\":\"sub\",\"bytes\":4096,\"xxh3\":\"00\"}],\"tensors\":[]}",
-       "not a regular file"},
+      {HEAD "\"files\":[{\"name\":\"../a\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}", "not a plain base name"},
+      {HEAD "\"files\":[{\"name\":\"a/b\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}", "not a plain base name"},
+      {HEAD "\"files\":[{\"name\":\"..\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}", "not a plain base name"},
+      {HEAD "\"files\":[{\"name\":\"\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}", "not a plain base name"},
+      {HEAD "\"files\":[{\"name\":\"sub\",\"bytes\":4096,\"xxh3\":\"00\"}],\"tensors\":[]}", "not a regular file"},
       {HEAD "\"files\":[{\"name\":\"gone\",\"bytes\":1,\"xxh3\":\"00\"}],\"tensors\":[]}", "No such file"},
       {HEAD "\"files\":[7],\"tensors\":[]}", "wanted an object"},
       {HEAD "\"files\":[{\"name\":\"config.json\",\"bytes\":-2,\"xxh3\":\"00\"}],\"tensors\":[]}", "says -2"},
@@ -311,8 +302,7 @@ static void manifests_that_cannot_be_right_are_refused(void **state) {
             "\"tensors\":[{\"file\":\"model.safetensors\",\"name\":\"q\",\"xxh3\":\"00\"}]}",
        "'q' of the manifest"},
   };
-  scratch folder = scratch_make(), step = scratch_path(&folder, "step-00000001"),
-          sub = scratch_path(&step, "sub");
+  scratch folder = scratch_make(), step = scratch_path(&folder, "step-00000001"), sub = scratch_path(&step, "sub");
   scratch model = scratch_path(&step, "model.safetensors");
   struct stat about;
   save(&folder, 1, 0, 0, 1.0f);
@@ -344,8 +334,7 @@ static void plain_hugging_face_folders_are_checkpoints_themselves(void **state) 
 
 static void folders_without_a_checkpoint_are_named(void **state) {
   (void)state;
-  scratch folder = scratch_make(), absent = scratch_path(&folder, "absent"),
-          file = scratch_path(&folder, "file");
+  scratch folder = scratch_make(), absent = scratch_path(&folder, "absent"), file = scratch_path(&folder, "file");
   expect_nothing(folder.path, "no checkpoint in it");
   expect_nothing(absent.path, "No such file");
   write_text(&folder, "file", "x");
@@ -379,8 +368,7 @@ static void leftovers_of_dead_processes_go_and_others_stay(void **state) {
 
 static void requests_that_cannot_be_right_are_refused(void **state) {
   (void)state;
-  static const char *const names[] = {"",     ".", "..", "a/b", "/etc/x", ".hidden", "manifest.json",
-                                      "a\nb", NULL};
+  static const char *const names[] = {"", ".", "..", "a/b", "/etc/x", ".hidden", "manifest.json", "a\nb", NULL};
   scratch folder = scratch_make();
   tr_ckpt_save_options options = {.folder = folder.path, .step = 1};
   tr_ckpt_file file[2] = {{"a", NULL, 0, "x"}, {"a", NULL, 0, "y"}};
@@ -404,8 +392,7 @@ static void a_bad_tensor_leaves_no_temporary_folder(void **state) {
   (void)state;
   scratch folder = scratch_make();
   float x = 1;
-  tr_safetensors_item twice[2] = {{"x", TR_F32, TR_F32, {1, {1}}, &x, 0},
-                                  {"x", TR_F32, TR_F32, {1, {1}}, &x, 0}};
+  tr_safetensors_item twice[2] = {{"x", TR_F32, TR_F32, {1, {1}}, &x, 0}, {"x", TR_F32, TR_F32, {1, {1}}, &x, 0}};
   tr_ckpt_file file = {"model.safetensors", twice, 2, NULL};
   tr_ckpt_save_options options = {.folder = folder.path, .step = 2};
   save(&folder, 1, 0, 0, 1.0f);
@@ -418,8 +405,7 @@ static void a_bad_tensor_leaves_no_temporary_folder(void **state) {
 
 static void an_unwritable_folder_is_an_error_with_the_reason(void **state) {
   (void)state;
-  scratch folder = scratch_make(), file = scratch_path(&folder, "file"),
-          below = scratch_path(&folder, "file/x");
+  scratch folder = scratch_make(), file = scratch_path(&folder, "file"), below = scratch_path(&folder, "file/x");
   write_text(&folder, "file", "x");
   tr_ckpt_save_options options = {.folder = below.path, .step = 1};
   assert_int_equal(save_value(&options, 1), TR_ERR_IO);
@@ -473,9 +459,7 @@ static void a_full_disk_fails_the_save_and_keeps_the_former_checkpoint(void **st
   scratch_remove(&folder);
 }
 
-static void count_call(void *user) {
-  ++*(int *)user;
-}
+static void count_call(void *user) { ++*(int *)user; }
 
 static void progress_is_called_for_every_file(void **state) {
   (void)state;

@@ -74,8 +74,8 @@ static void naive_transpose(tr_dtype from, const void *src, size_t a, size_t b, 
   }
 }
 
-static void check_transposed(const scratch *folder, tr_dtype type, tr_dtype stored, const void *data,
-                             size_t a, size_t b) {
+static void check_transposed(const scratch *folder, tr_dtype type, tr_dtype stored, const void *data, size_t a,
+                             size_t b) {
   static uint64_t want[131 * 70], got[131 * 70];
   scratch path = scratch_path(folder, "t");
   size_t nbyte = a * b * tr_dtype_size(stored);
@@ -137,9 +137,7 @@ static void conversion_without_transpose_matches_tr_convert(void **state) {
   scratch_remove(&folder);
 }
 
-static void count_call(void *user) {
-  ++*(int *)user;
-}
+static void count_call(void *user) { ++*(int *)user; }
 
 // Larger than the writer's buffer: many whole rows per block, a row longer than a block, and no transpose.
 static void tensors_of_many_blocks_are_written_whole_and_report_progress(void **state) {
@@ -157,8 +155,7 @@ static void tensors_of_many_blocks_are_written_whole_and_report_progress(void **
       tr_safetensors_item item = {"x", TR_U8, TR_U8, {2, {shapes[s][0], shapes[s][1]}}, data, transpose};
       tr_safetensors *file;
       calls = 0;
-      assert_int_equal(tr_safetensors_write(path.path, &item, 1, NULL, 0, NULL, NULL, count_call, &calls),
-                       TR_OK);
+      assert_int_equal(tr_safetensors_write(path.path, &item, 1, NULL, 0, NULL, NULL, count_call, &calls), TR_OK);
       assert_true(calls >= 1 + (int)(n / (16 << 20)));
       assert_int_equal(tr_safetensors_open(path.path, &file), TR_OK);
       const tr_safetensors_entry *entry = tr_safetensors_at(file, 0);
@@ -179,8 +176,7 @@ static void tensors_of_many_blocks_are_written_whole_and_report_progress(void **
 
 static void empty_tensors_scalars_and_files_without_tensors_work(void **state) {
   (void)state;
-  scratch folder = scratch_make_fast(), path = scratch_path(&folder, "x"),
-          none = scratch_path(&folder, "none");
+  scratch folder = scratch_make_fast(), path = scratch_path(&folder, "x"), none = scratch_path(&folder, "none");
   float one = 4.5f;
   tr_safetensors_item item[] = {{"e1", TR_F32, TR_F32, {1, {0}}, NULL, 0},
                                 {"s", TR_F32, TR_F32, {0, {0}}, &one, 0},
@@ -259,8 +255,7 @@ static void expect_refused_write(const char *path, const tr_safetensors_item *it
 
 static void writes_that_cannot_be_right_are_refused_and_leave_no_file(void **state) {
   (void)state;
-  scratch folder = scratch_make_fast(), path = scratch_path(&folder, "x"),
-          deep = scratch_path(&folder, "no/x");
+  scratch folder = scratch_make_fast(), path = scratch_path(&folder, "x"), deep = scratch_path(&folder, "no/x");
   float data[4] = {1, 2, 3, 4};
   char long_name[1026];
   memset(long_name, 'n', sizeof long_name - 1);
@@ -337,37 +332,30 @@ static const bad_file bad_files[] = {
     {"dtype in our spelling", "{\"a\":{\"dtype\":\"u8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, -1, 0,
      "'u8' is not"},
     {"no shape", "{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,2]}}", 2, -1, 0, "shape is missing"},
-    {"nine dimensions", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}", 2,
-     -1, 0, "9 dimensions"},
-    {"negative dimension", "{\"a\":{\"dtype\":\"U8\",\"shape\":[-2],\"data_offsets\":[0,2]}}", 2, -1, 0,
-     "negative"},
+    {"nine dimensions", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}", 2, -1, 0,
+     "9 dimensions"},
+    {"negative dimension", "{\"a\":{\"dtype\":\"U8\",\"shape\":[-2],\"data_offsets\":[0,2]}}", 2, -1, 0, "negative"},
     {"real dimension", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2.0],\"data_offsets\":[0,2]}}", 2, -1, 0,
      "not an integer"},
-    {"shape overflows 64 bits",
-     "{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, -1, 0, "2^62"},
-    {"dimension beyond 64 bits",
-     "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,2]}}", 2, -1, 0,
-     "too big"},
+    {"shape overflows 64 bits", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}",
+     0, -1, 0, "2^62"},
+    {"dimension beyond 64 bits", "{\"a\":{\"dtype\":\"U8\",\"shape\":[99999999999999999999],\"data_offsets\":[0,2]}}",
+     2, -1, 0, "too big"},
     {"no offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2]}}", 2, -1, 0, "data_offsets is not"},
-    {"three offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2,2]}}", 2, -1, 0,
-     "two integers"},
-    {"negative offset", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[-2,0]}}", 2, -1, 0,
-     "not within"},
-    {"offsets backwards", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,0]}}", 2, -1, 0,
-     "not within"},
+    {"three offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2,2]}}", 2, -1, 0, "two integers"},
+    {"negative offset", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[-2,0]}}", 2, -1, 0, "not within"},
+    {"offsets backwards", "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,0]}}", 2, -1, 0, "not within"},
     {"data truncated", "{\"a\":{" A "}}", 1, -1, 0, "(truncated?)"},
     {"byte too many", "{\"a\":{" A "}}", 3, -1, 0, "1 bytes at the end"},
     {"size and shape differ", "{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, -1, 0,
      "need 3 bytes, data_offsets give 2"},
-    {"hole", "{\"a\":{" A "},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}", 4, -1, 0,
-     "a hole"},
-    {"hole at the front", "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, -1, 0,
-     "a hole"},
+    {"hole", "{\"a\":{" A "},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}", 4, -1, 0, "a hole"},
+    {"hole at the front", "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, -1, 0, "a hole"},
     {"overlap", "{\"a\":{" A "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3, -1, 0,
      "an overlap"},
     {"same place", "{\"a\":{" A "},\"b\":{" A "}}", 2, -1, 0, "an overlap"},
-    {"empty tensor inside another",
-     "{\"a\":{" A "},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}", 2, -1, 0, "an overlap"},
+    {"empty tensor inside another", "{\"a\":{" A "},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
+     2, -1, 0, "an overlap"},
 };
 
 static size_t compose(const bad_file *row, unsigned char *out) {
@@ -402,16 +390,16 @@ static void malformed_files_are_refused_with_the_fault_named(void **state) {
 
 static void unusual_but_valid_files_are_accepted(void **state) {
   (void)state;
-  static const bad_file good[] = {
-      {"empty", "{}", 0, -1, 0, NULL},
-      {"padded", "{}       ", 0, -1, 0, NULL},
-      {"not in order of offsets",
-       "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"a\":{" A "}}", 3, -1, 0, NULL},
-      {"huge dimension beside a zero",
-       "{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904,0,9],"
-       "\"data_offsets\":[0,0]}}",
-       0, -1, 0, NULL},
-      {"further keys", "{\"a\":{" A ",\"note\":{\"x\":[1]}}}", 2, -1, 0, NULL}};
+  static const bad_file good[] = {{"empty", "{}", 0, -1, 0, NULL},
+                                  {"padded", "{}       ", 0, -1, 0, NULL},
+                                  {"not in order of offsets",
+                                   "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"a\":{" A "}}", 3,
+                                   -1, 0, NULL},
+                                  {"huge dimension beside a zero",
+                                   "{\"a\":{\"dtype\":\"F64\",\"shape\":[4611686018427387904,0,9],"
+                                   "\"data_offsets\":[0,0]}}",
+                                   0, -1, 0, NULL},
+                                  {"further keys", "{\"a\":{" A ",\"note\":{\"x\":[1]}}}", 2, -1, 0, NULL}};
   scratch folder = scratch_make_fast(), path = scratch_path(&folder, "good");
   unsigned char bytes[4096];
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -455,16 +443,12 @@ static size_t damage(unsigned char *bytes, size_t nbyte, size_t room, size_t hea
     size_t range = next_random(seed) % 8 ? 8 + header : nbyte;
     size_t at = next_random(seed) % range;
     switch (next_random(seed) % 4) {
-    case 0:
-      bytes[at] = (unsigned char)next_random(seed);
-      break;
+    case 0: bytes[at] = (unsigned char)next_random(seed); break;
     case 1:
       while (at + 1 < 8 + header && (bytes[at] < '0' || bytes[at] > '9')) at++;
       bytes[at] = (unsigned char)('0' + next_random(seed) % 10);
       break;
-    case 2:
-      bytes[at] ^= (unsigned char)(1u << next_random(seed) % 8);
-      break;
+    case 2: bytes[at] ^= (unsigned char)(1u << next_random(seed) % 8); break;
     default:
       memmove(bytes + at, bytes + at + 1, nbyte - at - 1); // a byte lost
       nbyte--;
@@ -537,9 +521,7 @@ static const struct {
 enum { ORACLE_COUNT = sizeof oracle / sizeof oracle[0], ORACLE_ROWS = 11, ORACLE_COLS = 8 };
 
 // Small integers, exact in every type: value of row r, column c of tensor t.
-static float oracle_value(int t, int r, int c) {
-  return (float)(t + r * ORACLE_COLS + c);
-}
+static float oracle_value(int t, int r, int c) { return (float)(t + r * ORACLE_COLS + c); }
 
 static int oracle_write(const char *path) {
   static float data[ORACLE_COUNT][ORACLE_ROWS * ORACLE_COLS];
@@ -548,8 +530,7 @@ static int oracle_write(const char *path) {
   for (int t = 0; t < ORACLE_COUNT; t++) {
     int transpose = t % 2; // in memory [cols, rows], stored as [rows, cols]
     for (int i = 0; i < ORACLE_ROWS * ORACLE_COLS; i++) {
-      int r = transpose ? i % ORACLE_ROWS : i / ORACLE_COLS,
-          c = transpose ? i / ORACLE_ROWS : i % ORACLE_COLS;
+      int r = transpose ? i % ORACLE_ROWS : i / ORACLE_COLS, c = transpose ? i / ORACLE_ROWS : i % ORACLE_COLS;
       data[t][i] = oracle_value(t, r, c);
     }
     tr_shape shape = {2, {transpose ? ORACLE_COLS : ORACLE_ROWS, transpose ? ORACLE_ROWS : ORACLE_COLS}};
@@ -570,8 +551,7 @@ static int oracle_read(const char *path) {
   }
   for (int t = 0; t < ORACLE_COUNT; t++) {
     const tr_safetensors_entry *entry = tr_safetensors_find(file, oracle[t].name);
-    if (!entry || entry->type != oracle[t].type ||
-        tr_shape_count(&entry->shape) != ORACLE_ROWS * ORACLE_COLS ||
+    if (!entry || entry->type != oracle[t].type || tr_shape_count(&entry->shape) != ORACLE_ROWS * ORACLE_COLS ||
         tr_safetensors_read(entry, 0, TR_F32, back) < 0) {
       fprintf(stderr, "%s: tensor %s is missing or wrong\n", path, oracle[t].name);
       wrong++;

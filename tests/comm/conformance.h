@@ -66,8 +66,7 @@ static inline double cf_tree_f64(const double *v, int n, tr_reduce_op op) {
 }
 static inline int64_t cf_all_int(const int64_t *v, int n, tr_reduce_op op) {
   int64_t r = v[0];
-  for (int i = 1; i < n; i++)
-    r = op == TR_MAX ? (v[i] > r ? v[i] : r) : (int64_t)((uint64_t)r + (uint64_t)v[i]);
+  for (int i = 1; i < n; i++) r = op == TR_MAX ? (v[i] > r ? v[i] : r) : (int64_t)((uint64_t)r + (uint64_t)v[i]);
   return r;
 }
 
@@ -86,8 +85,7 @@ static inline void cf_expect_int(tr_dtype type, const tr_group *g, size_t i, uin
 }
 
 // Element i of the reduction over the group.
-static inline void cf_expect(tr_dtype type, const tr_group *g, size_t i, uint32_t salt, tr_reduce_op op,
-                             void *out) {
+static inline void cf_expect(tr_dtype type, const tr_group *g, size_t i, uint32_t salt, tr_reduce_op op, void *out) {
   int n = tr_group_size(g);
   if (type == TR_I32 || type == TR_I64 || type == TR_U8) {
     cf_expect_int(type, g, i, salt, op, out);
@@ -128,8 +126,8 @@ static inline tr_status cf_check_sum(tr_group *g, const char *what, tr_dtype typ
   return TR_OK;
 }
 
-static inline tr_status cf_check_copy(tr_group *g, const char *what, tr_dtype type, const void *data,
-                                      size_t n, int rank, size_t first, uint32_t salt) {
+static inline tr_status cf_check_copy(tr_group *g, const char *what, tr_dtype type, const void *data, size_t n,
+                                      int rank, size_t first, uint32_t salt) {
   size_t width = tr_dtype_size(type);
   for (size_t i = 0; i < n; i = cf_next(i, n)) {
     char expected[8];
@@ -172,8 +170,8 @@ static inline tr_status cf_reduce_scatter(tr_group *g, char *src, char *other, s
   return cf_check_sum(g, "reduce-scatter", type, dst, n, own, salt, op);
 }
 
-static inline tr_status cf_allgather(tr_group *g, char *dst, char *other, size_t n, tr_dtype type,
-                                     uint32_t salt, int in_place) {
+static inline tr_status cf_allgather(tr_group *g, char *dst, char *other, size_t n, tr_dtype type, uint32_t salt,
+                                     int in_place) {
   size_t block = n * tr_dtype_size(type);
   char *src = in_place ? dst + (size_t)tr_group_rank(g) * block : other;
   memset(dst, 0x55, block * (size_t)tr_group_size(g));
@@ -184,8 +182,7 @@ static inline tr_status cf_allgather(tr_group *g, char *dst, char *other, size_t
   return TR_OK;
 }
 
-static inline tr_status cf_broadcast(tr_group *g, char *data, size_t n, tr_dtype type, int root,
-                                     uint32_t salt) {
+static inline tr_status cf_broadcast(tr_group *g, char *data, size_t n, tr_dtype type, int root, uint32_t salt) {
   memset(data, 0x55, n * tr_dtype_size(type));
   if (tr_group_rank(g) == root) cf_fill(type, data, n, tr_group_member(g, root), 0, salt);
   TR_TRY(tr_group_broadcast(g, data, n, type, root, NULL));
@@ -288,8 +285,7 @@ static inline tr_status cf_far_ahead(tr_group *g) {
   }
   for (int i = FAR - 1; i >= 0; i--) {
     TR_TRY(tr_request_wait(requests[i]));
-    if (x[i] != size * i + size * (size - 1) / 2)
-      return cf_wrong(g, "early all-reduce", TR_I32, FAR, (size_t)i);
+    if (x[i] != size * i + size * (size - 1) / 2) return cf_wrong(g, "early all-reduce", TR_I32, FAR, (size_t)i);
   }
   return TR_OK;
 }
@@ -301,8 +297,7 @@ static inline tr_status cf_exchange(tr_group *g, size_t n, int place) {
   int size = tr_group_size(g), own = tr_group_rank(g), rank = tr_group_member(g, own);
   size_t mark = tr_arena_mark(tr_comm_arena(g->comm));
   tr_request *sends[TR__RANKS], *recvs[TR__RANKS];
-  cf_buffer out = cf_take(g->comm, n * (size_t)size, place & 1),
-            in = cf_take(g->comm, n * (size_t)size, place >> 1);
+  cf_buffer out = cf_take(g->comm, n * (size_t)size, place & 1), in = cf_take(g->comm, n * (size_t)size, place >> 1);
   if (!out.data || !in.data) return tr_error(TR_ERR_MEMORY, "test buffers do not fit");
   for (int i = 0; i < size; i++) {
     cf_fill(TR_U8, out.data + (size_t)i * n, n, rank, (size_t)i, 5);
@@ -314,8 +309,7 @@ static inline tr_status cf_exchange(tr_group *g, size_t n, int place) {
     TR_TRY(tr_request_wait(sends[i]));
   }
   for (int i = 0; i < size; i++)
-    TR_TRY(cf_check_copy(g, "transfer", TR_U8, in.data + (size_t)i * n, n, tr_group_member(g, i), (size_t)own,
-                         5));
+    TR_TRY(cf_check_copy(g, "transfer", TR_U8, in.data + (size_t)i * n, n, tr_group_member(g, i), (size_t)own, 5));
   cf_drop(out);
   cf_drop(in);
   tr_arena_reset(tr_comm_arena(g->comm), mark);
@@ -332,8 +326,7 @@ static inline tr_status cf_many_sends(tr_group *g) {
     out[i] = tr_group_member(g, own) * 1000 + i;
     TR_TRY(tr_group_send(g, (own + 1) % size, &out[i], sizeof out[i], &sends[i]));
   }
-  for (int i = 0; i < MANY; i++)
-    TR_TRY(tr_group_recv(g, (own + size - 1) % size, &in[i], sizeof in[i], &recvs[i]));
+  for (int i = 0; i < MANY; i++) TR_TRY(tr_group_recv(g, (own + size - 1) % size, &in[i], sizeof in[i], &recvs[i]));
   for (int i = MANY - 1; i >= 0; i--) {
     TR_TRY(tr_request_wait(recvs[i]));
     TR_TRY(tr_request_wait(sends[i]));

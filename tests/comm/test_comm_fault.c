@@ -258,8 +258,7 @@ static void blame_follows_the_chain_of_waits(void **state) {
   assert_int_equal(tr_launch(&o, chain, NULL, &report), TR_ERR_TIMEOUT);
   assert_int_equal(report.culprit, 2);
   says(report.text, "rank 2 (pid ");
-  says(report.text,
-       "it was in B of step 5 (detail 1); rank 1 waits for it in receive #1 of group 'world' (4 B)");
+  says(report.text, "it was in B of step 5 (detail 1); rank 1 waits for it in receive #1 of group 'world' (4 B)");
 }
 
 // A rank that beats is never blamed, however long the others wait.

@@ -82,10 +82,9 @@ static void output_is_prefixed_except_that_of_rank_0(void **state) {
   tr_status status = tr_launch(&o, print_things, NULL, NULL);
   capture_end(&c, text, sizeof text);
   assert_int_equal(status, TR_OK);
-  static const char *const parts[] = {"10%\r20%\rdone\n",         "[rank 1] one from 1\n",
-                                      "[rank 1] two from 1\n",    "[rank 1] no end from 1\n",
-                                      "[rank 2] no end from 2\n", "[rank 0] warning of 0\n",
-                                      "[rank 2] warning of 2\n"};
+  static const char *const parts[] = {
+      "10%\r20%\rdone\n",         "[rank 1] one from 1\n",   "[rank 1] two from 1\n",  "[rank 1] no end from 1\n",
+      "[rank 2] no end from 2\n", "[rank 0] warning of 0\n", "[rank 2] warning of 2\n"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     if (!strstr(text, parts[i])) print_error("'%s' is not in:\n%s\n", parts[i], text);
     assert_non_null(strstr(text, parts[i]));

@@ -47,9 +47,7 @@ static int teardown(void **state) {
 }
 
 // Byte i of the file tells where it is, modulo a prime below 256.
-static unsigned char byte_at(int64_t i) {
-  return (unsigned char)(i % 251);
-}
+static unsigned char byte_at(int64_t i) { return (unsigned char)(i % 251); }
 
 static void write_file(const char *path, int64_t n) {
   FILE *file = fopen(path, "wb");
@@ -66,8 +64,7 @@ static tr_source *open_source(const fixture *f, int64_t nbyte, int64_t sequence,
   return source;
 }
 
-static void assert_refused(const fixture *f, const tr_source_options *options, tr_status status,
-                           const char *text) {
+static void assert_refused(const fixture *f, const tr_source_options *options, tr_status status, const char *text) {
   tr_source *source = NULL;
   tr_status_clear();
   assert_int_equal(tr_source_open(f->tokenizer, options, &source), status);
@@ -111,8 +108,7 @@ static void samples_are_counted_with_a_short_last_one(void **state) {
   const struct {
     int64_t nbyte, sequence, samples;
   } cases[] = {
-      {2, 1, 1},  {2, 8, 1},  {3, 1, 2},    {9, 8, 1},      {10, 8, 2},
-      {17, 8, 2}, {18, 8, 3}, {100, 7, 15}, {1000, 1, 999},
+      {2, 1, 1}, {2, 8, 1}, {3, 1, 2}, {9, 8, 1}, {10, 8, 2}, {17, 8, 2}, {18, 8, 3}, {100, 7, 15}, {1000, 1, 999},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     tr_source *source = open_source(f, cases[i].nbyte, cases[i].sequence, 0);
@@ -234,8 +230,8 @@ static int64_t expected_window(const tr_source *source, int validation, int64_t 
 
 // Add up how often each place of a part is a token, checking every row against the file. `base`: where the
 // part starts.
-static void count_pairs(const tr_source *source, int validation, int64_t sequence, int64_t base,
-                        int64_t first, int nseq, tr_batch *batch, int *uses) {
+static void count_pairs(const tr_source *source, int validation, int64_t sequence, int64_t base, int64_t first,
+                        int nseq, tr_batch *batch, int *uses) {
   assert_int_equal(tr_batch_fill(source, validation, first, nseq, batch), TR_OK);
   assert_int_equal(batch->nseq, nseq);
   assert_int_equal(batch->rows, nseq * sequence);

@@ -17,8 +17,8 @@
 #include <string.h>
 
 // Mark what (dp, micro, accumulation) is dealt of one step; returns how many samples that was.
-static int64_t mark_step(unsigned char *seen, int64_t step, int64_t batch, int micro, int dp,
-                         int accumulation, int64_t limit) {
+static int64_t mark_step(unsigned char *seen, int64_t step, int64_t batch, int micro, int dp, int accumulation,
+                         int64_t limit) {
   int64_t total = 0;
   for (int rank = 0; rank < dp; rank++) {
     for (int j = 0; j < accumulation; j++) {

@@ -70,8 +70,7 @@ static void huge_sizes_stay_in_range_without_collisions(void **state) {
 
 static int same_places(uint64_t seed_a, uint64_t epoch_a, uint64_t seed_b, uint64_t epoch_b, uint64_t n) {
   int same = 0;
-  for (uint64_t i = 0; i < n; i++)
-    same += tr_permute(seed_a, epoch_a, n, i) == tr_permute(seed_b, epoch_b, n, i);
+  for (uint64_t i = 0; i < n; i++) same += tr_permute(seed_a, epoch_a, n, i) == tr_permute(seed_b, epoch_b, n, i);
   return same;
 }
 

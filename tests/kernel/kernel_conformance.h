@@ -27,20 +27,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-  CONFORM_OUT = 6,
-  CONFORM_KEPT = 64,
-  CONFORM_TABLE = 3,
-  CONFORM_GUARD = 64,
-  CONFORM_SCRATCH = 64 << 20
-};
+enum { CONFORM_OUT = 6, CONFORM_KEPT = 64, CONFORM_TABLE = 3, CONFORM_GUARD = 64, CONFORM_SCRATCH = 64 << 20 };
 
 static const double TOLERANCE_F32 = 2e-5;
 static const double TOLERANCE_BF16 = 0x1p-7;
 
-static inline double tolerance_of(tr_dtype type) {
-  return type == TR_BF16 ? TOLERANCE_BF16 : TOLERANCE_F32;
-}
+static inline double tolerance_of(tr_dtype type) { return type == TR_BF16 ? TOLERANCE_BF16 : TOLERANCE_F32; }
 
 // In double: cmocka's own comparison of floats rounds both sides to f32 first.
 static inline void expect_near(double got, double expected, double allowed) {
@@ -108,14 +100,11 @@ static inline void bench_release(conform_bench *b) {
   while (b->nkept > 0) free(b->kept[--b->nkept]);
 }
 
-static inline void *exact_malloc(size_t nbyte) {
-  return nbyte ? malloc(nbyte) : malloc(1);
-}
+static inline void *exact_malloc(size_t nbyte) { return nbyte ? malloc(nbyte) : malloc(1); }
 
 // n numbers of unit variance, uniform in +-sqrt(3), times `scale` plus `offset`; the seed alone decides
 // which.
-static inline void random_fill(tr_dtype type, void *data, int64_t n, uint64_t seed, float scale,
-                               float offset) {
+static inline void random_fill(tr_dtype type, void *data, int64_t n, uint64_t seed, float scale, float offset) {
   float *wide = exact_malloc((size_t)n * sizeof *wide);
   assert_non_null(wide);
   tr_rng_uniform_fill(tr_rng_key_make(seed, TR_RNG_TEST, 0), 0, (size_t)n, wide);
@@ -192,21 +181,18 @@ static inline void check_close(const conform_case *t, int k, const void *expecte
     double a = element(o->type, expected, i), b = element(o->type, got, i);
     if (a == b || (isnan(a) && isnan(b))) continue;
     if (!(fabs(a - b) <= allowed)) {
-      fail_msg(
-          "%s: output %d, element %lld of %lld is %.9g, the reference has %.9g (allowed difference %.3g)",
-          t->label, k, (long long)i, (long long)o->n, b, a, allowed);
+      fail_msg("%s: output %d, element %lld of %lld is %.9g, the reference has %.9g (allowed difference %.3g)",
+               t->label, k, (long long)i, (long long)o->n, b, a, allowed);
     }
   }
 }
 
-static inline void check_same_bits(const conform_case *t, int k, const void *one, const void *many,
-                                   int nthread) {
+static inline void check_same_bits(const conform_case *t, int k, const void *one, const void *many, int nthread) {
   size_t size = tr_dtype_size(t->out[k].type);
   for (int64_t i = 0; i < t->out[k].n; i++) {
     size_t at = (size_t)i * size;
     if (memcmp((const char *)one + at, (const char *)many + at, size) != 0)
-      fail_msg("%s: output %d, element %lld differs between 1 thread and %d", t->label, k, (long long)i,
-               nthread);
+      fail_msg("%s: output %d, element %lld differs between 1 thread and %d", t->label, k, (long long)i, nthread);
   }
 }
 

@@ -58,8 +58,7 @@ static void compare(tr_dtype type, const void *got, const void *want, size_t n) 
   const float allowed = type == TR_BF16 ? 0.06f : 2e-5f;
   for (size_t i = 0; i < n; i++) {
     const float a = tr_load(type, got, i), b = tr_load(type, want, i);
-    if (!(fabsf(a - b) <= allowed))
-      fail_msg("element %zu is %g, the packed path has %g", i, (double)a, (double)b);
+    if (!(fabsf(a - b) <= allowed)) fail_msg("element %zu is %g, the packed path has %g", i, (double)a, (double)b);
   }
 }
 
@@ -67,8 +66,7 @@ static void compare(tr_dtype type, const void *got, const void *want, size_t n) 
 static int check_product(fixture *f, tr_dtype type, int64_t m, int64_t n, int option) {
   const int64_t ld = (m > n ? m : n) + K + 4; // rows of every operand are padded
   const int trans_a = option & 1, trans_b = option & 2;
-  tr_gemm g = {
-      .m = m, .n = n, .k = K, .type_a = type, .type_b = type, .type_c = type, .type_bias = type, .ldc = ld};
+  tr_gemm g = {.m = m, .n = n, .k = K, .type_a = type, .type_b = type, .type_c = type, .type_bias = type, .ldc = ld};
   g.a_row = trans_a ? 1 : ld, g.a_col = trans_a ? ld : 1;
   g.b_row = trans_b ? 1 : ld, g.b_col = trans_b ? ld : 1;
   g.add = (option & 4) != 0;

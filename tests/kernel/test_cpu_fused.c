@@ -55,9 +55,7 @@ static const layout LAYOUTS[] = {
     {"many keys", 1, {3}, {257}, {254}, 0},
 };
 
-static const struct {
-  int head, head_kv, dim;
-} HEADS[] = {{1, 1, 1}, {3, 3, 5}, {4, 2, 16}, {6, 1, 33}, {2, 2, 64}};
+static const struct { int head, head_kv, dim; } HEADS[] = {{1, 1, 1}, {3, 3, 5}, {4, 2, 16}, {6, 1, 33}, {2, 2, 64}};
 
 typedef struct attention_case {
   tr_attention p, part[2]; // over all keys, and over the keys split in two
@@ -78,8 +76,7 @@ static int32_t *starts(conform_bench *b, int nseq, const int32_t *length) {
   return start;
 }
 
-static int32_t *positions(conform_bench *b, int nseq, const int32_t *start, const int32_t *first,
-                          int shuffle) {
+static int32_t *positions(conform_bench *b, int nseq, const int32_t *start, const int32_t *first, int shuffle) {
   int32_t *pos = bench_keep(b, exact_malloc((size_t)start[nseq] * sizeof *pos));
   for (int n = 0; n < nseq; n++) {
     int32_t length = start[n + 1] - start[n];
@@ -103,8 +100,7 @@ static void attention_rows(conform_bench *b, attention_case *a, const layout *l)
 }
 
 // The two halves of an array of key rows: within each sequence the first third of the keys, and the others.
-static void split_rows(conform_bench *b, attention_case *a, const void *rows, int64_t nbyte,
-                       const void *part[2]) {
+static void split_rows(conform_bench *b, attention_case *a, const void *rows, int64_t nbyte, const void *part[2]) {
   for (int half = 0; half < 2; half++) {
     const int32_t *start = a->part[half].key_start;
     char *to = bench_keep(b, exact_malloc((size_t)(start[a->p.nseq] * nbyte)));
@@ -171,9 +167,9 @@ static void run_attention_forward(const tr_compute *c, const void *context, void
   }
   tr_attention_running running = {a->running[0], a->running[1], a->running[2]};
   for (int half = 0; half < 2; half++) {
-    assert_int_equal(k->attention_forward(c, &a->part[half], a->q, a->k_part[half], a->v_part[half], &running,
-                                          out[0], out[1]),
-                     TR_OK);
+    assert_int_equal(
+        k->attention_forward(c, &a->part[half], a->q, a->k_part[half], a->v_part[half], &running, out[0], out[1]),
+        TR_OK);
   }
 }
 
@@ -181,8 +177,7 @@ static void run_attention_forward(const tr_compute *c, const void *context, void
 // halves together are as large as the whole, and the first call's `add` must not disturb the second's part.
 static void run_attention_backward(const tr_compute *c, const void *context, void *const *out) {
   const attention_case *a = context;
-  tr_attention_grad g = {a->q,   a->k,   a->v,   a->out,       a->lse, a->dout,
-                         out[0], out[1], out[2], a->grad_type, a->add};
+  tr_attention_grad g = {a->q, a->k, a->v, a->out, a->lse, a->dout, out[0], out[1], out[2], a->grad_type, a->add};
   if (!a->split) {
     assert_int_equal(c->kernels->attention_backward(c, &a->p, &g), TR_OK);
     return;
@@ -208,9 +203,9 @@ static size_t scratch_attention(const tr_kernels *kernels, const void *context, 
 
 static void attention_label(char label[200], const char *direction, const attention_case *a, const layout *l,
                             int option) {
-  snprintf(label, 200, "attention %s '%s' head %d/%d dim %d %s dropout %d padded %d split %d option %d",
-           direction, l->name, a->p.head, a->p.head_kv, a->p.dim, tr_dtype_name(a->p.type), option & 1,
-           option >> 1 & 1, a->split, option);
+  snprintf(label, 200, "attention %s '%s' head %d/%d dim %d %s dropout %d padded %d split %d option %d", direction,
+           l->name, a->p.head, a->p.head_kv, a->p.dim, tr_dtype_name(a->p.type), option & 1, option >> 1 & 1,
+           a->split, option);
 }
 
 static void check_attention_forward(conform_bench *b, const layout *l, int heads, tr_dtype type, int option) {
@@ -224,8 +219,7 @@ static void check_attention_forward(conform_bench *b, const layout *l, int heads
 }
 
 // Option bits from 3 on: 3 add, 4 gradients in the wide type.
-static void check_attention_backward(conform_bench *b, const layout *l, int heads, tr_dtype type,
-                                     int option) {
+static void check_attention_backward(conform_bench *b, const layout *l, int heads, tr_dtype type, int option) {
   attention_case a;
   attention_inputs(b, &a, l, heads, type, option);
   a.add = option >> 3 & 1;
@@ -233,9 +227,8 @@ static void check_attention_backward(conform_bench *b, const layout *l, int head
   a.out = random_input(b, type, a.nquery * a.p.ld_out, 5, 0, 0);
   a.lse = random_input(b, TR_F32, a.nquery * a.p.head, 6, 0, 0);
   b->scratch.used = 0;
-  assert_int_equal(
-      tr_kernels_reference()->attention_forward(&b->reference, &a.p, a.q, a.k, a.v, NULL, a.out, a.lse),
-      TR_OK);
+  assert_int_equal(tr_kernels_reference()->attention_forward(&b->reference, &a.p, a.q, a.k, a.v, NULL, a.out, a.lse),
+                   TR_OK);
   if (a.split) a.add = 1; // dq is the sum of two calls
   conform_fill fill = a.add ? FILL_RANDOM : FILL_NAN;
   conform_case t = {.run = run_attention_backward, .scratch = scratch_attention, .context = &a, .nout = 3};
@@ -252,8 +245,7 @@ static void attention_forward_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int l = 0; l < COUNT(LAYOUTS); l++) {
       for (int h = 0; h < COUNT(HEADS); h++) {
-        for (int i = 0; i < 5; i++, turn += 3)
-          check_attention_forward(*state, &LAYOUTS[l], h, TYPES[type], turn % 8);
+        for (int i = 0; i < 5; i++, turn += 3) check_attention_forward(*state, &LAYOUTS[l], h, TYPES[type], turn % 8);
       }
     }
   }
@@ -312,8 +304,7 @@ static size_t scratch_head(const tr_kernels *kernels, const void *context, int n
 }
 
 // Options: 0 everything, 1 added to dw, 2 no weight gradient, 3 loss only, 4 every target ignored.
-static void check_head(conform_bench *b, int64_t rows, int64_t width, int64_t vocab, tr_dtype type,
-                       int option) {
+static void check_head(conform_bench *b, int64_t rows, int64_t width, int64_t vocab, tr_dtype type, int option) {
   head_case h = {.no_dx = option == 3, .no_dw = option == 2 || option == 3};
   h.p = (tr_head_loss){.rows = rows, .width = width, .vocab = vocab, .type = type, .add = option == 1};
   h.p.scale = 1 / (double)(rows + 1);
@@ -327,8 +318,7 @@ static void check_head(conform_bench *b, int64_t rows, int64_t width, int64_t vo
   t.out[0] = (conform_out){TR_F32, rows, TOLERANCE_F32, FILL_NAN, 1};
   t.out[1] = (conform_out){type, rows * width, tolerance_of(type), FILL_NAN, h.p.scale};
   // The gradient of the logits may be rounded to the operands' type before it meets x.
-  t.out[2] =
-      (conform_out){TR_F32, vocab * width, tolerance_of(type), h.p.add ? FILL_RANDOM : FILL_NAN, h.p.scale};
+  t.out[2] = (conform_out){TR_F32, vocab * width, tolerance_of(type), h.p.add ? FILL_RANDOM : FILL_NAN, h.p.scale};
   snprintf(t.label, sizeof t.label, "head_loss rows %d width %d vocab %d %s option %d", (int)rows, (int)width,
            (int)vocab, tr_dtype_name(type), option);
   conform(b, &t);

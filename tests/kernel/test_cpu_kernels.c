@@ -68,11 +68,11 @@ static void check_matmul(conform_bench *b, tr_matmul p, int pad, int with_bias) 
   m.b = random_input(b, p.type, extent(b_rows, b_width, p.ldb), 2, 1, 0);
   m.bias = with_bias ? random_input(b, p.type, p.n, 3, 1, 0) : NULL;
   conform_case t = {.run = run_matmul, .scratch = scratch_matmul, .context = &m, .nout = 1};
-  t.out[0] = (conform_out){p.type_c, extent(p.m, p.n, p.ldc), tolerance_of(p.type_c),
-                           p.add ? FILL_RANDOM : FILL_NAN, 1};
-  snprintf(t.label, sizeof t.label, "matmul m %d n %d k %d trans %d%d pad %d %s to %s add %d bias %d",
-           (int)p.m, (int)p.n, (int)p.k, p.trans_a, p.trans_b, pad, tr_dtype_name(p.type),
-           tr_dtype_name(p.type_c), p.add, with_bias);
+  t.out[0] =
+      (conform_out){p.type_c, extent(p.m, p.n, p.ldc), tolerance_of(p.type_c), p.add ? FILL_RANDOM : FILL_NAN, 1};
+  snprintf(t.label, sizeof t.label, "matmul m %d n %d k %d trans %d%d pad %d %s to %s add %d bias %d", (int)p.m,
+           (int)p.n, (int)p.k, p.trans_a, p.trans_b, pad, tr_dtype_name(p.type), tr_dtype_name(p.type_c), p.add,
+           with_bias);
   conform(b, &t);
 }
 
@@ -87,8 +87,7 @@ static void matmul_agrees_for_all_small_shapes(void **state) {
     for (int n = 0; n < COUNT(sizes); n++) {
       for (int k = 0; k < COUNT(sizes); k++) {
         for (int type = 0; type < 3; type++, turn += 7) {
-          tr_matmul p = {
-              .m = sizes[m], .n = sizes[n], .k = sizes[k], .trans_a = turn & 1, .trans_b = turn >> 1 & 1};
+          tr_matmul p = {.m = sizes[m], .n = sizes[n], .k = sizes[k], .trans_a = turn & 1, .trans_b = turn >> 1 & 1};
           p.add = turn >> 2 & 1;
           p.type = MATMUL_TYPES[type].type;
           p.type_c = MATMUL_TYPES[type].type_c;
@@ -132,8 +131,8 @@ static void run_norm_forward(const tr_compute *c, const void *context, void *con
 
 static void run_norm_backward(const tr_compute *c, const void *context, void *const *out) {
   const norm_case *n = context;
-  c->kernels->layernorm_backward(c, n->rows, n->width, n->type, n->dy, n->x, n->gamma, n->mean, n->rstd,
-                                 out[0], n->add_dx, out[1], out[2], n->add);
+  c->kernels->layernorm_backward(c, n->rows, n->width, n->type, n->dy, n->x, n->gamma, n->mean, n->rstd, out[0],
+                                 n->add_dx, out[1], out[2], n->add);
 }
 
 static size_t scratch_norm_backward(const tr_kernels *kernels, const void *context, int nthread) {
@@ -151,8 +150,8 @@ static norm_case norm_inputs(conform_bench *b, int64_t rows, int64_t width, tr_d
   n.mean = random_input(b, TR_F32, rows, 5, 1, 0);
   n.rstd = random_input(b, TR_F32, rows, 6, 1, 0);
   void *y = bench_keep(b, exact_malloc((size_t)(rows * width) * tr_dtype_size(type)));
-  tr_kernels_reference()->layernorm_forward(&b->reference, rows, width, type, 1e-5f, n.x, n.gamma, n.beta, y,
-                                            n.mean, n.rstd);
+  tr_kernels_reference()->layernorm_forward(&b->reference, rows, width, type, 1e-5f, n.x, n.gamma, n.beta, y, n.mean,
+                                            n.rstd);
   return n;
 }
 
@@ -176,8 +175,8 @@ static void check_norm(conform_bench *b, int64_t rows, int64_t width, tr_dtype t
   t.out[0] = (conform_out){type, rows * width, tolerance_of(type), n.add_dx ? FILL_RANDOM : FILL_NAN, least};
   t.out[1] = (conform_out){TR_F32, width, TOLERANCE_F32, n.add ? FILL_RANDOM : FILL_NAN, least};
   t.out[2] = (conform_out){TR_F32, width, TOLERANCE_F32, n.add ? FILL_RANDOM : FILL_NAN, 1};
-  snprintf(t.label, sizeof t.label, "layernorm_backward rows %d width %d %s add_dx %d add %d", (int)rows,
-           (int)width, tr_dtype_name(type), n.add_dx, n.add);
+  snprintf(t.label, sizeof t.label, "layernorm_backward rows %d width %d %s add_dx %d add %d", (int)rows, (int)width,
+           tr_dtype_name(type), n.add_dx, n.add);
   conform(b, &t);
 }
 
@@ -185,8 +184,7 @@ static void layernorm_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int r = 0; r < COUNT(ROWS); r++) {
       for (int w = 0; w < COUNT(WIDTHS); w++) {
-        for (int option = 0; option < 4; option++)
-          check_norm(*state, ROWS[r], WIDTHS[w], TYPES[type], option);
+        for (int option = 0; option < 4; option++) check_norm(*state, ROWS[r], WIDTHS[w], TYPES[type], option);
       }
     }
   }
@@ -228,8 +226,8 @@ static void run_sum_squares(const tr_compute *c, const void *context, void *cons
   *(double *)out[0] = c->kernels->sum_squares(c, f->n, f->x);
 }
 
-static void check_flat(conform_bench *b, const char *name, conform_run run, tr_dtype type, int64_t n,
-                       int in_place, conform_fill fill) {
+static void check_flat(conform_bench *b, const char *name, conform_run run, tr_dtype type, int64_t n, int in_place,
+                       conform_fill fill) {
   flat_case f = {.n = (size_t)n, .type = type, .in_place = in_place};
   f.x = random_input(b, type, n, 1, 3, 0);
   f.dy = random_input(b, type, n, 2, 1, 0);
@@ -261,8 +259,7 @@ static void gelu_agrees_for_large_arguments(void **state) {
         f.x = random_input(b, TYPES[type], 1, 1, 0, ends[i]);
         f.dy = random_input(b, TYPES[type], 1, 2, 0, 1);
         conform_case t = {.run = backward ? run_gelu_backward : run_gelu_forward, .context = &f, .nout = 1};
-        t.out[0] =
-            (conform_out){TYPES[type], 1, tolerance_of(TYPES[type]), FILL_NAN, fabsf(ends[i]) < 1 ? 0 : 1};
+        t.out[0] = (conform_out){TYPES[type], 1, tolerance_of(TYPES[type]), FILL_NAN, fabsf(ends[i]) < 1 ? 0 : 1};
         snprintf(t.label, sizeof t.label, "gelu %s of %g", backward ? "slope" : "value", (double)ends[i]);
         conform(b, &t);
       }
@@ -320,26 +317,24 @@ typedef struct row_case {
 
 static void run_residual(const tr_compute *c, const void *context, void *const *out) {
   const row_case *r = context;
-  c->kernels->residual_forward(c, r->rows, r->width, r->type, r->in_place ? out[0] : r->x, r->y, &r->dropout,
-                               out[0]);
+  c->kernels->residual_forward(c, r->rows, r->width, r->type, r->in_place ? out[0] : r->x, r->y, &r->dropout, out[0]);
 }
 
 static void run_dropout_backward(const tr_compute *c, const void *context, void *const *out) {
   const row_case *r = context;
-  c->kernels->dropout_backward(c, r->rows, r->width, r->type, &r->dropout, r->in_place ? out[0] : r->x,
-                               out[0]);
+  c->kernels->dropout_backward(c, r->rows, r->width, r->type, &r->dropout, r->in_place ? out[0] : r->x, out[0]);
 }
 
 static void run_embedding_forward(const tr_compute *c, const void *context, void *const *out) {
   const row_case *r = context;
-  c->kernels->embedding_forward(c, r->rows, r->width, r->type, r->token, r->position, r->wte, r->wpe,
-                                &r->dropout, out[0]);
+  c->kernels->embedding_forward(c, r->rows, r->width, r->type, r->token, r->position, r->wte, r->wpe, &r->dropout,
+                                out[0]);
 }
 
 static void run_embedding_backward(const tr_compute *c, const void *context, void *const *out) {
   const row_case *r = context;
-  c->kernels->embedding_backward(c, r->rows, r->width, r->type, r->token, r->position, &r->dropout, r->x,
-                                 out[0], r->vocab, r->add_wte, r->wpe ? out[1] : NULL, r->npos, r->add_wpe);
+  c->kernels->embedding_backward(c, r->rows, r->width, r->type, r->token, r->position, &r->dropout, r->x, out[0],
+                                 r->vocab, r->add_wte, r->wpe ? out[1] : NULL, r->npos, r->add_wpe);
 }
 
 static void run_column_sum(const tr_compute *c, const void *context, void *const *out) {
@@ -374,8 +369,8 @@ static void check_rows(conform_bench *b, const char *name, conform_run run, int6
   conform_fill fill = r.in_place && r.wpe ? FILL_RANDOM : FILL_NAN;
   conform_case t = {.run = run, .context = &r, .nout = 1};
   t.out[0] = (conform_out){type, rows * width, tolerance_of(type), fill, 0};
-  snprintf(t.label, sizeof t.label, "%s rows %d width %d %s dropout %g option %d", name, (int)rows,
-           (int)width, tr_dtype_name(type), (double)p, option);
+  snprintf(t.label, sizeof t.label, "%s rows %d width %d %s dropout %g option %d", name, (int)rows, (int)width,
+           tr_dtype_name(type), (double)p, option);
   conform(b, &t);
 }
 
@@ -426,21 +421,11 @@ static void check_embedding(conform_bench *b, int64_t rows, int64_t width, tr_dt
   check_rows(b, "embedding_forward", run_embedding_forward, rows, width, type, option);
 }
 
-static void residual_agrees(void **state) {
-  for_all_rows(*state, check_residual, 4);
-}
-static void dropout_backward_agrees(void **state) {
-  for_all_rows(*state, check_dropout, 4);
-}
-static void embedding_forward_agrees(void **state) {
-  for_all_rows(*state, check_embedding, 4);
-}
-static void embedding_backward_agrees(void **state) {
-  for_all_rows(*state, check_scatter, 8);
-}
-static void column_sum_agrees(void **state) {
-  for_all_rows(*state, check_column_sum, 2);
-}
+static void residual_agrees(void **state) { for_all_rows(*state, check_residual, 4); }
+static void dropout_backward_agrees(void **state) { for_all_rows(*state, check_dropout, 4); }
+static void embedding_forward_agrees(void **state) { for_all_rows(*state, check_embedding, 4); }
+static void embedding_backward_agrees(void **state) { for_all_rows(*state, check_scatter, 8); }
+static void column_sum_agrees(void **state) { for_all_rows(*state, check_column_sum, 2); }
 
 // --- updates ---
 

@@ -32,9 +32,7 @@ static int teardown(void **state) {
 
 // --- central differences ---
 
-static double *randoms(conform_bench *b, int64_t n, uint64_t seed) {
-  return random_input(b, TR_F64, n, seed, 1, 0);
-}
+static double *randoms(conform_bench *b, int64_t n, uint64_t seed) { return random_input(b, TR_F64, n, seed, 1, 0); }
 
 // A gradient array with the copy of what it held before: NaN where it will be overwritten.
 typedef struct gradient {
@@ -59,8 +57,8 @@ static double weighted_sum(int64_t n, const double *weight, const double *value)
 
 // `x` is one of the inputs that `loss` reads. The scale an error is measured by is the element itself, but no
 // less than a thousandth of the largest one: differences have no more digits than that.
-static void check_gradient(conform_bench *b, const char *what, loss_function loss, const void *context,
-                           double *x, gradient g) {
+static void check_gradient(conform_bench *b, const char *what, loss_function loss, const void *context, double *x,
+                           gradient g) {
   const double h = 1e-5;
   double largest = 1;
   for (int64_t i = 0; i < g.n; i++) {
@@ -77,8 +75,8 @@ static void check_gradient(conform_bench *b, const char *what, loss_function los
     double expected = (up - down) / (2 * h);
     double scale = fmax(fabs(expected), 1e-3 * largest);
     if (!(fabs(g.value[i] - expected) <= 1e-6 * scale))
-      fail_msg("%s[%lld of %lld] is %.12g, differences give %.12g", what, (long long)i, (long long)g.n,
-               g.value[i], expected);
+      fail_msg("%s[%lld of %lld] is %.12g, differences give %.12g", what, (long long)i, (long long)g.n, g.value[i],
+               expected);
   }
 }
 
@@ -107,8 +105,7 @@ static void check_product(conform_bench *b, int64_t m, int64_t n, int64_t k, int
                randoms(b, n, 3),
                randoms(b, m * n, 4),
                randoms(b, m * n, 5)};
-  gradient da = gradient_new(b, m * k, add), db = gradient_new(b, k * n, add),
-           dbias = gradient_new(b, n, add);
+  gradient da = gradient_new(b, m * k, add), db = gradient_new(b, k * n, add), dbias = gradient_new(b, n, add);
   tr_matmul pa = {
       .m = m, .n = k, .k = n, .trans_b = 1, .lda = n, .ldb = n, .ldc = k, .type = TR_F64, .type_c = TR_F64};
   tr_matmul pb = {
@@ -127,8 +124,7 @@ static void matmul_with_transposes_gives_its_own_gradients(void **state) {
   static const int64_t sizes[] = {0, 1, 3, 7};
   for (int m = 0; m < COUNT(sizes); m++) {
     for (int n = 0; n < COUNT(sizes); n++) {
-      for (int k = 0; k < COUNT(sizes); k++)
-        check_product(*state, sizes[m], sizes[n], sizes[k], (m + n + k) % 2);
+      for (int k = 0; k < COUNT(sizes); k++) check_product(*state, sizes[m], sizes[n], sizes[k], (m + n + k) % 2);
     }
   }
 }
@@ -142,8 +138,8 @@ typedef struct norm {
 
 static double norm_loss(conform_bench *b, const void *context) {
   const norm *t = context;
-  b->reference.kernels->layernorm_forward(&b->reference, t->rows, t->width, TR_F64, 1e-5f, t->x, t->gamma,
-                                          t->beta, t->y, t->mean, t->rstd);
+  b->reference.kernels->layernorm_forward(&b->reference, t->rows, t->width, TR_F64, 1e-5f, t->x, t->gamma, t->beta,
+                                          t->y, t->mean, t->rstd);
   return weighted_sum(t->rows * t->width, t->weight, t->y);
 }
 
@@ -158,11 +154,10 @@ static void check_norm(conform_bench *b, int64_t rows, int64_t width, int add_dx
             randoms(b, rows, 5),
             randoms(b, rows, 6),
             randoms(b, n, 7)};
-  gradient dx = gradient_new(b, n, add_dx), dgamma = gradient_new(b, width, add),
-           dbeta = gradient_new(b, width, add);
+  gradient dx = gradient_new(b, n, add_dx), dgamma = gradient_new(b, width, add), dbeta = gradient_new(b, width, add);
   norm_loss(b, &t);
-  b->reference.kernels->layernorm_backward(&b->reference, rows, width, TR_F64, t.weight, t.x, t.gamma, t.mean,
-                                           t.rstd, dx.value, add_dx, dgamma.value, dbeta.value, add);
+  b->reference.kernels->layernorm_backward(&b->reference, rows, width, TR_F64, t.weight, t.x, t.gamma, t.mean, t.rstd,
+                                           dx.value, add_dx, dgamma.value, dbeta.value, add);
   check_gradient(b, "layernorm dx", norm_loss, &t, t.x, dx);
   check_gradient(b, "layernorm dgamma", norm_loss, &t, t.gamma, dgamma);
   check_gradient(b, "layernorm dbeta", norm_loss, &t, t.beta, dbeta);
@@ -172,8 +167,7 @@ static void check_norm(conform_bench *b, int64_t rows, int64_t width, int add_dx
 static void layernorm_backward_is_the_derivative(void **state) {
   for (int r = 0; r < COUNT(SIZES); r++) {
     for (int w = 1; w < COUNT(SIZES); w++) {
-      for (int option = 0; option < 4; option++)
-        check_norm(*state, SIZES[r], SIZES[w], option & 1, option >> 1);
+      for (int option = 0; option < 4; option++) check_norm(*state, SIZES[r], SIZES[w], option & 1, option >> 1);
     }
   }
 }
@@ -214,8 +208,8 @@ typedef struct table {
 
 static double embedding_loss(conform_bench *b, const void *context) {
   const table *t = context;
-  b->reference.kernels->embedding_forward(&b->reference, t->rows, t->width, TR_F64, t->token, t->position,
-                                          t->wte, t->wpe, &t->dropout, t->y);
+  b->reference.kernels->embedding_forward(&b->reference, t->rows, t->width, TR_F64, t->token, t->position, t->wte,
+                                          t->wpe, &t->dropout, t->y);
   return weighted_sum(t->rows * t->width, t->weight, t->y);
 }
 
@@ -223,8 +217,7 @@ static double residual_loss(conform_bench *b, const void *context) {
   const table *t = context;
   double *out = malloc((size_t)(t->rows * t->width + 1) * sizeof *out);
   assert_non_null(out);
-  b->reference.kernels->residual_forward(&b->reference, t->rows, t->width, TR_F64, t->x, t->y, &t->dropout,
-                                         out);
+  b->reference.kernels->residual_forward(&b->reference, t->rows, t->width, TR_F64, t->x, t->y, &t->dropout, out);
   double loss = weighted_sum(t->rows * t->width, t->weight, out);
   free(out);
   return loss;
@@ -247,9 +240,8 @@ static void check_embedding(conform_bench *b, int64_t rows, int64_t width, int o
   table t = table_new(b, rows, width, option & 1 ? 0.4f : 0);
   gradient dwte = gradient_new(b, t.vocab * width, option >> 1 & 1);
   gradient dwpe = gradient_new(b, t.npos * width, option >> 2 & 1);
-  b->reference.kernels->embedding_backward(&b->reference, rows, width, TR_F64, t.token, t.position,
-                                           &t.dropout, t.weight, dwte.value, t.vocab, dwte.add, dwpe.value,
-                                           t.npos, dwpe.add);
+  b->reference.kernels->embedding_backward(&b->reference, rows, width, TR_F64, t.token, t.position, &t.dropout,
+                                           t.weight, dwte.value, t.vocab, dwte.add, dwpe.value, t.npos, dwpe.add);
   check_gradient(b, "embedding dwte", embedding_loss, &t, t.wte, dwte);
   check_gradient(b, "embedding dwpe", embedding_loss, &t, t.wpe, dwpe);
   bench_release(b);
@@ -326,8 +318,7 @@ static int32_t *positions(conform_bench *b, int nseq, const int32_t *start, int 
 static attention attention_new(conform_bench *b, const layout *l, int heads, float dropout, int pad) {
   attention t = {.nquery = 0};
   tr_attention *p = &t.p;
-  *p = (tr_attention){
-      .nseq = l->nseq, .type = TR_F64, .scale = 0.6f, .first = 1, .last = 1, .dropout_stride = 50};
+  *p = (tr_attention){.nseq = l->nseq, .type = TR_F64, .scale = 0.6f, .first = 1, .last = 1, .dropout_stride = 50};
   p->head = HEADS[heads].head, p->head_kv = HEADS[heads].head_kv, p->dim = HEADS[heads].dim;
   p->query_start = starts(b, l->nseq, l->query);
   p->key_start = starts(b, l->nseq, l->key);
@@ -371,12 +362,11 @@ static double attention_loss(conform_bench *b, const void *context) {
     tr_attention_running running = {t->max, t->sum, t->unnormalised};
     for (int call = 0; call < 2; call++) {
       tr_attention p = part_of(t, call);
-      assert_int_equal(
-          kernels->attention_forward(&b->reference, &p, t->q, t->k, t->v, &running, t->out, t->lse), TR_OK);
+      assert_int_equal(kernels->attention_forward(&b->reference, &p, t->q, t->k, t->v, &running, t->out, t->lse),
+                       TR_OK);
     }
   } else {
-    assert_int_equal(kernels->attention_forward(&b->reference, &t->p, t->q, t->k, t->v, NULL, t->out, t->lse),
-                     TR_OK);
+    assert_int_equal(kernels->attention_forward(&b->reference, &t->p, t->q, t->k, t->v, NULL, t->out, t->lse), TR_OK);
   }
   return weighted_sum(t->nquery * t->p.ld_out, t->weight, t->out);
 }
@@ -412,8 +402,7 @@ static void check_attention(conform_bench *b, const layout *l, int heads, float 
   gradient dv = gradient_new(b, t.nkey * t.p.ld_v, add);
   attention_loss(b, &t);
   attention_gradient(
-      b, &t,
-      (tr_attention_grad){t.q, t.k, t.v, t.out, t.lse, t.weight, dq.value, dk.value, dv.value, TR_F64, add});
+      b, &t, (tr_attention_grad){t.q, t.k, t.v, t.out, t.lse, t.weight, dq.value, dk.value, dv.value, TR_F64, add});
   clear_padding(dq, t.nquery, t.p.ld_q, t.p.head * t.p.dim);
   clear_padding(dk, t.nkey, t.p.ld_k, kv_width);
   clear_padding(dv, t.nkey, t.p.ld_v, kv_width);
@@ -437,8 +426,7 @@ static void attention_backward_is_the_derivative(void **state) {
 static void attention_over_split_keys_equals_one_call(void **state) {
   conform_bench *b = *state;
   for (int l = 0; l < COUNT(LAYOUTS); l++) {
-    attention one = attention_new(b, &LAYOUTS[l], 2, 0.3f, 0),
-              two = attention_new(b, &LAYOUTS[l], 2, 0.3f, 0);
+    attention one = attention_new(b, &LAYOUTS[l], 2, 0.3f, 0), two = attention_new(b, &LAYOUTS[l], 2, 0.3f, 0);
     two.split = 1;
     expect_near(attention_loss(b, &one), attention_loss(b, &two), 1e-12);
     for (int64_t i = 0; i < one.nquery * one.p.ld_out; i++) expect_near(one.out[i], two.out[i], 1e-12);
@@ -471,8 +459,7 @@ static void check_head(conform_bench *b, int64_t rows, int64_t width, int64_t vo
   int32_t *target = random_index(b, rows, 3, 0, (int32_t)vocab);
   for (int64_t r = 2; r < rows; r += 3) target[r] = -1;
   gradient dx = gradient_new(b, rows * width, 0), dw = gradient_new(b, vocab * width, add);
-  t.p =
-      (tr_head_loss){.rows = rows, .width = width, .vocab = vocab, .type = TR_F64, .scale = 0.7, .add = add};
+  t.p = (tr_head_loss){.rows = rows, .width = width, .vocab = vocab, .type = TR_F64, .scale = 0.7, .add = add};
   t.p.x = t.x, t.p.w = t.w, t.p.target = target, t.p.loss = randoms(b, rows, 4);
   t.p.dx = dx.value, t.p.dw = dw.value;
   assert_int_equal(b->reference.kernels->head_loss(&b->reference, &t.p), TR_OK);

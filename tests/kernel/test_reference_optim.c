@@ -23,9 +23,7 @@ static int setup(void **state) {
   return tr_compute_open(tr_kernels_reference(), NULL, NULL, &compute) == TR_OK ? 0 : -1;
 }
 
-static void gradient_of_step(int step, float g[N]) {
-  random_fill(TR_F32, g, N, 100 + (uint64_t)step, 1, 0.2f);
-}
+static void gradient_of_step(int step, float g[N]) { random_fill(TR_F32, g, N, 100 + (uint64_t)step, 1, 0.2f); }
 
 // State is f32 in the kernel and double here, so ten roundings may come between them.
 static void assert_near(const float *got, const double *expected) {
@@ -87,8 +85,7 @@ static void check_sgd(float momentum, int nesterov, float decay) {
       double gradient = 0.5 * (double)g[i] + (double)decay * w_exact[i];
       buffer_exact[i] = t == 0 ? gradient : (double)momentum * buffer_exact[i] + gradient;
       if (momentum == 0) buffer_exact[i] = gradient;
-      w_exact[i] -=
-          (double)0.05f * (nesterov ? gradient + (double)momentum * buffer_exact[i] : buffer_exact[i]);
+      w_exact[i] -= (double)0.05f * (nesterov ? gradient + (double)momentum * buffer_exact[i] : buffer_exact[i]);
     }
     assert_near(w, w_exact);
     if (momentum > 0) assert_near(buffer, buffer_exact);

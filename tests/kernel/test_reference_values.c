@@ -110,8 +110,7 @@ static void embedding_adds_token_and_position_rows(void **state) {
   assert_memory_equal(y, both, sizeof y);
   c->kernels->embedding_forward(c, 3, 2, TR_F32, token, NULL, wte, NULL, NULL, y);
   assert_memory_equal(y, token_only, sizeof y);
-  const float dy[] = {1, 2, 3, 4, 5, 6}, dwte_expected[] = {3, 4, 0, 0, 6, 8},
-              dwpe_expected[] = {1, 2, 8, 10};
+  const float dy[] = {1, 2, 3, 4, 5, 6}, dwte_expected[] = {3, 4, 0, 0, 6, 8}, dwpe_expected[] = {1, 2, 8, 10};
   float dwte[6] = {9, 9, 9, 9, 9, 9}, dwpe[4] = {9, 9, 9, 9};
   c->kernels->embedding_backward(c, 3, 2, TR_F32, token, position, NULL, dy, dwte, 3, 0, dwpe, 2, 0);
   assert_memory_equal(dwte, dwte_expected, sizeof dwte);
@@ -228,8 +227,7 @@ static void scratch_that_is_too_small_is_reported_and_given_back(void **state) {
   tr_arena_wrap(&small, "small", memory, sizeof memory);
   tr_compute other = {.kernels = tr_kernels_reference(), .scratch = &small};
   tr_attention p = one_sequence(start, pos);
-  assert_int_equal(other.kernels->attention_forward(&other, &p, one, one, one, NULL, &out, &lse),
-                   TR_ERR_MEMORY);
+  assert_int_equal(other.kernels->attention_forward(&other, &p, one, one, one, NULL, &out, &lse), TR_ERR_MEMORY);
   assert_true(small.used == 0);
 }
 

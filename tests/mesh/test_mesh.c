@@ -137,10 +137,8 @@ static void degrees_must_multiply_to_the_ranks(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(coordinates_name_each_rank_once),
-      cmocka_unit_test(members_differ_only_along_their_axis),
-      cmocka_unit_test(the_default_map_is_tensor_innermost),
-      cmocka_unit_test(maps_are_permutations),
+      cmocka_unit_test(coordinates_name_each_rank_once),     cmocka_unit_test(members_differ_only_along_their_axis),
+      cmocka_unit_test(the_default_map_is_tensor_innermost), cmocka_unit_test(maps_are_permutations),
       cmocka_unit_test(degrees_must_multiply_to_the_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,12 +140,8 @@ static void the_last_piece_must_be_the_loss(void **state) {
   c = begin();
   add(&c, "one", -1, c.a, c.w);
   add(&c, "two", c.a, c.b, -1);
-  tr_piece last = {.name = "last",
-                   .ops = &no_backward,
-                   .nin = 1,
-                   .in = {{.value = c.b}},
-                   .nout = 1,
-                   .out = {{.value = c.loss}}};
+  tr_piece last = {
+      .name = "last", .ops = &no_backward, .nin = 1, .in = {{.value = c.b}}, .nout = 1, .out = {{.value = c.loss}}};
   tr_model_add_piece(c.model, &last);
   refused(&c, "must write the loss");
 }
@@ -214,10 +210,8 @@ static void gpt2_has_its_published_size(void **state) {
   (void)state;
   static const struct {
     int64_t layers, width, heads, count;
-  } size[] = {{12, 768, 12, 124439808},
-              {24, 1024, 16, 354823168},
-              {36, 1280, 20, 774030080},
-              {48, 1600, 25, 1557611200}};
+  } size[] = {
+      {12, 768, 12, 124439808}, {24, 1024, 16, 354823168}, {36, 1280, 20, 774030080}, {48, 1600, 25, 1557611200}};
   for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
     tr_gpt2_config config;
     tr_model *model;
@@ -350,15 +344,15 @@ static void foreign_config_json_is_refused(void **state) {
   (void)state;
   static const struct {
     const char *json, *says;
-  } bad[] = {{"{\"model_type\": \"llama\"}", "'llama'"},
-             {"{\"model_type\": \"gpt2\", \"activation_function\": \"relu\"}", "'relu'"},
-             {"{\"model_type\": \"gpt2\", \"scale_attn_by_inverse_layer_idx\": true}",
-              "scale_attn_by_inverse_layer_idx"},
-             {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 10, \"n_head\": 3, \"n_positions\": 8, "
-              "\"vocab_size\": 9}",
-              "2 or 5"},
-             {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 10}", "n_head"},
-             {"{}", "model_type"}};
+  } bad[] = {
+      {"{\"model_type\": \"llama\"}", "'llama'"},
+      {"{\"model_type\": \"gpt2\", \"activation_function\": \"relu\"}", "'relu'"},
+      {"{\"model_type\": \"gpt2\", \"scale_attn_by_inverse_layer_idx\": true}", "scale_attn_by_inverse_layer_idx"},
+      {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 10, \"n_head\": 3, \"n_positions\": 8, "
+       "\"vocab_size\": 9}",
+       "2 or 5"},
+      {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 10}", "n_head"},
+      {"{}", "model_type"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     json_t *json;
     tr_gpt2_config config;
@@ -374,8 +368,7 @@ static void initial_weights_do_not_depend_on_the_cut(void **state) {
   (void)state;
   enum { N = 1000 };
   float whole[N], part[N], other[N];
-  tr_param param = {
-      .name = "some.weight", .shape = {.ndim = 1, .dim = {N}}, .init = TR_INIT_NORMAL, .std = 0.02};
+  tr_param param = {.name = "some.weight", .shape = {.ndim = 1, .dim = {N}}, .init = TR_INIT_NORMAL, .std = 0.02};
   tr_param_init(&param, 42, whole, 0, N);
   for (int64_t at = 0, n = 1; at < N; at += n, n = n * 2 + 1)
     tr_param_init(&param, 42, part + at, at, at + n < N ? n : N - at);

@@ -27,10 +27,10 @@ static void check(const tr_lr *rule, const golden *cases, size_t n) {
     }
   }
 }
-#define CHECK(rule, ...)                                                                                     \
-  do {                                                                                                       \
-    const golden cases[] = {__VA_ARGS__};                                                                    \
-    check(rule, cases, sizeof cases / sizeof cases[0]);                                                      \
+#define CHECK(rule, ...)                                                                                             \
+  do {                                                                                                               \
+    const golden cases[] = {__VA_ARGS__};                                                                            \
+    check(rule, cases, sizeof cases / sizeof cases[0]);                                                              \
   } while (0)
 
 // 4 steps of warm-up, then 16 steps from 1 to 0.1: x = (s - 4) / 16.
@@ -41,11 +41,9 @@ static tr_lr rule_of(tr_lr_kind kind) {
 static void cosine_goes_from_lr_to_min(void **state) {
   (void)state;
   tr_lr rule = rule_of(TR_LR_COSINE);
-  CHECK(&rule, {0, 0.25}, {1, 0.5}, {2, 0.75}, {3, 1}, {4, 1},
-        {8, 0.1 + 0.9 * (1 + 0.70710678118654752440) / 2}, {12, 0.55},
-        {16, 0.1 + 0.9 * (1 - 0.70710678118654752440) / 2},
-        {19, 0.1 + 0.9 * (1 - 0.98078528040323044913) / 2}, {20, 0.1}, {21, 0.1}, {1000000, 0.1},
-        {INT64_MAX, 0.1});
+  CHECK(&rule, {0, 0.25}, {1, 0.5}, {2, 0.75}, {3, 1}, {4, 1}, {8, 0.1 + 0.9 * (1 + 0.70710678118654752440) / 2},
+        {12, 0.55}, {16, 0.1 + 0.9 * (1 - 0.70710678118654752440) / 2},
+        {19, 0.1 + 0.9 * (1 - 0.98078528040323044913) / 2}, {20, 0.1}, {21, 0.1}, {1000000, 0.1}, {INT64_MAX, 0.1});
 }
 
 static void linear_goes_from_lr_to_min(void **state) {
@@ -58,8 +56,8 @@ static void linear_goes_from_lr_to_min(void **state) {
 static void wsd_is_stable_and_then_decays(void **state) {
   (void)state;
   tr_lr rule = rule_of(TR_LR_WSD);
-  CHECK(&rule, {0, 0.25}, {3, 1}, {4, 1}, {14, 1}, {15, 1}, {16, 0.82}, {17, 0.64}, {19, 0.28}, {20, 0.1},
-        {21, 0.1}, {INT64_MAX, 0.1});
+  CHECK(&rule, {0, 0.25}, {3, 1}, {4, 1}, {14, 1}, {15, 1}, {16, 0.82}, {17, 0.64}, {19, 0.28}, {20, 0.1}, {21, 0.1},
+        {INT64_MAX, 0.1});
 }
 
 static void constant_stays_after_warm_up(void **state) {
@@ -84,8 +82,7 @@ static void no_warm_up_starts_at_lr(void **state) {
 static void warm_up_as_long_as_the_run_never_decays_in_it(void **state) {
   (void)state;
   for (int kind = TR_LR_COSINE; kind <= TR_LR_CONSTANT; kind++) {
-    tr_lr rule = {
-        .kind = (tr_lr_kind)kind, .lr = 1, .min_lr = 0.5, .warmup = 10, .steps = 10, .decay_steps = 3};
+    tr_lr rule = {.kind = (tr_lr_kind)kind, .lr = 1, .min_lr = 0.5, .warmup = 10, .steps = 10, .decay_steps = 3};
     CHECK(&rule, {0, 0.1}, {4, 0.5}, {9, 1});
     rule.steps = 5; // shorter than its warm-up
     CHECK(&rule, {0, 0.1}, {4, 0.5}, {9, 1});

@@ -25,8 +25,7 @@ static const tr_optim_segment segments[] = {
 };
 enum { NSEGMENT = sizeof segments / sizeof segments[0] };
 
-static const tr_optim adamw = {
-    .kind = TR_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
+static const tr_optim adamw = {.kind = TR_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1};
 static const tr_optim sgd = {.kind = TR_OPTIM_SGD, .weight_decay = 0.1};
 
 static const tr_optim_segment *segment_of(size_t i) {
@@ -36,13 +35,9 @@ static const tr_optim_segment *segment_of(size_t i) {
   return NULL;
 }
 
-static float start_weight(size_t i) {
-  return (float)(0.5 * sin(0.7 * (double)i));
-}
+static float start_weight(size_t i) { return (float)(0.5 * sin(0.7 * (double)i)); }
 
-static float gradient(size_t i, int64_t step) {
-  return (float)(0.3 * cos(1.1 * (double)i + 0.37 * (double)step));
-}
+static float gradient(size_t i, int64_t step) { return (float)(0.3 * cos(1.1 * (double)i + 0.37 * (double)step)); }
 
 // One weight's history in double.
 static double twin_adamw(const tr_optim *o, size_t i, double decay, double lr, double scale) {
@@ -92,8 +87,7 @@ static void check_updates(const tr_optim *o, double lr, double scale) {
     }
     int decays = o->decay_all || s->role == TR_ROLE_MATRIX || s->role == TR_ROLE_EMBEDDING;
     double decay = decays ? o->weight_decay : 0;
-    double twin =
-        o->kind == TR_OPTIM_ADAMW ? twin_adamw(o, i, decay, lr, scale) : twin_sgd(o, i, decay, lr, scale);
+    double twin = o->kind == TR_OPTIM_ADAMW ? twin_adamw(o, i, decay, lr, scale) : twin_sgd(o, i, decay, lr, scale);
     if (!(fabs((double)w[i] - twin) <= 2e-6)) fail_msg("weight %zu is %.9g, not %.9g", i, (double)w[i], twin);
   }
   tr_compute_close(&c);

@@ -102,8 +102,8 @@ static inline int golden_open(const char *path, golden_file *file) {
   }
   if (stream) fclose(stream);
   if (got == 0) return 0;
-  fprintf(stderr, "%s: %s after %zu records\n", path,
-          stream ? "not readable as golden numbers" : "cannot be opened", file->nrecord);
+  fprintf(stderr, "%s: %s after %zu records\n", path, stream ? "not readable as golden numbers" : "cannot be opened",
+          file->nrecord);
   golden_close(file);
   return -1;
 }
@@ -120,10 +120,8 @@ static inline const golden_record *golden_find(const golden_file *file, const ch
 // Tensor number 0 .. GOLDEN_TENSORS - 1.
 static inline golden_tensor golden_tensor_at(int number) {
   enum { C = GOLDEN_WIDTH };
-  static const golden_tensor ends[] = {{"wte", 0, GOLDEN_VOCAB, C},
-                                       {"wpe", 0, GOLDEN_POSITIONS, C},
-                                       {"ln_f.weight", 0, C, 0},
-                                       {"ln_f.bias", 0, C, 0}};
+  static const golden_tensor ends[] = {
+      {"wte", 0, GOLDEN_VOCAB, C}, {"wpe", 0, GOLDEN_POSITIONS, C}, {"ln_f.weight", 0, C, 0}, {"ln_f.bias", 0, C, 0}};
   static const golden_tensor layer[GOLDEN_PER_LAYER] = {{"ln_1.weight", 0, C, 0},
                                                         {"ln_1.bias", 0, C, 0},
                                                         {"attn.c_attn.weight", 0, 3 * C, C},
@@ -172,12 +170,8 @@ static inline float golden_weight(const golden_tensor *tensor, size_t i) {
   return (float)(is_norm ? 1.0 + value : value);
 }
 
-static inline int32_t golden_token(int s, int j) {
-  return (7 * s + 5 * j + j * j) % GOLDEN_VOCAB;
-}
+static inline int32_t golden_token(int s, int j) { return (7 * s + 5 * j + j * j) % GOLDEN_VOCAB; }
 
-static inline int32_t golden_target(int s, int j) {
-  return (s + 2 * j) % 5 == 0 ? -1 : golden_token(s, j + 1);
-}
+static inline int32_t golden_target(int s, int j) { return (s + 2 * j) % 5 == 0 ? -1 : golden_token(s, j + 1); }
 
 #endif

@@ -26,8 +26,8 @@ static inline rh_case pc_yardstick(const rh_case *c) {
 static inline void pc_close(const rh_case *c, const char *what, double difference, double allowed,
                             const char *tensor) {
   if (!(difference <= allowed))
-    fail_msg("%d ranks, micro %d: %s differ by %g, allowed %g; %s", c->nrank, c->micro, what, difference,
-             allowed, tensor);
+    fail_msg("%d ranks, micro %d: %s differ by %g, allowed %g; %s", c->nrank, c->micro, what, difference, allowed,
+             tensor);
 }
 
 static inline void pc_equal(const rh_case *c, const rh_result *got, const rh_result *want) {

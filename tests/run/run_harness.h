@@ -176,8 +176,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   TR_TRY(tr_layout_build(r->model, &r->layout));
   TR_TRY(rh_program(c, r));
   TR_TRY(tr_pool_create(c->nthread, 0, NULL, NULL, &r->pool));
-  tr_mesh_spec mesh = {.degree = {1, 1, c->nrank, 1},
-                       .map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP}};
+  tr_mesh_spec mesh = {.degree = {1, 1, c->nrank, 1}, .map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP}};
   TR_TRY(tr_mesh_check(&mesh, comm ? tr_comm_size(comm) : 1));
   if (comm) TR_TRY(tr_mesh_group(&mesh, comm, TR_AXIS_DP, &r->group));
   tr_run_options *o = &r->options;
@@ -311,10 +310,10 @@ static inline void rh_key_bias(const tr_param *param, int64_t *begin, int64_t *e
   *end = 2 * third;
 }
 
-// The largest difference over all tensors, each relative to the tensor's largest element (relative 1) or absolute. Names
-// the worst tensor. The bias of the keys is left out when `skip_keys`.
-static inline double rh_difference(const rh_case *c, const double *a, const double *b, int relative,
-                                   int skip_keys, char worst[96]) {
+// The largest difference over all tensors, each relative to the tensor's largest element (relative 1) or absolute.
+// Names the worst tensor. The bias of the keys is left out when `skip_keys`.
+static inline double rh_difference(const rh_case *c, const double *a, const double *b, int relative, int skip_keys,
+                                   char worst[96]) {
   tr_model *model;
   tr_layout layout;
   if (rh_model(c, &model) < 0 || tr_layout_build(model, &layout) < 0) abort();

@@ -62,9 +62,9 @@ static void close_scene(scene *s) {
 
 static tr_decoder *open_decoder(const scene *s, const tr_kernels *kernels, tr_dtype type, int64_t capacity) {
   tr_decoder *decoder;
-  assert_int_equal(tr_decoder_create(s->model, &s->layout, tr_run_weights(s->run), type, kernels, NULL,
-                                     capacity, &decoder),
-                   TR_OK);
+  assert_int_equal(
+      tr_decoder_create(s->model, &s->layout, tr_run_weights(s->run), type, kernels, NULL, capacity, &decoder),
+      TR_OK);
   return decoder;
 }
 
@@ -103,8 +103,7 @@ static void check_against_forward(const tr_kernels *kernels, tr_dtype type, doub
     if (i % 37 != 0 && i != LENGTH - 1) continue;
     for (int32_t next = 0; next < VOCAB; next += 4)
       if (!(fabs(logit_loss(logits, next) - eval_loss(&s, i + 1, next)) < allowed))
-        fail_msg("after %d tokens: %g, forward %g", i + 1, logit_loss(logits, next),
-                 eval_loss(&s, i + 1, next));
+        fail_msg("after %d tokens: %g, forward %g", i + 1, logit_loss(logits, next), eval_loss(&s, i + 1, next));
   }
   assert_int_equal(tr_decoder_length(decoder), LENGTH);
   tr_decoder_destroy(decoder);
@@ -137,9 +136,8 @@ static void any_cut_of_the_prompt_gives_the_same_logits(void **state) {
     tr_decoder_reset(decoder);
     assert_int_equal(tr_decoder_length(decoder), 0);
     for (int at = 0; at < LENGTH; at += cut[k])
-      assert_int_equal(
-          tr_decoder_append(decoder, s.token + at, at + cut[k] < LENGTH ? cut[k] : LENGTH - at, &logits),
-          TR_OK);
+      assert_int_equal(tr_decoder_append(decoder, s.token + at, at + cut[k] < LENGTH ? cut[k] : LENGTH - at, &logits),
+                       TR_OK);
     for (int v = 0; v < VOCAB; v++) assert_true(fabs(logits[v] - whole[v]) < 1e-5);
   }
   tr_decoder_destroy(decoder);
@@ -156,12 +154,10 @@ static void what_does_not_fit_is_refused(void **state) {
   assert_int_equal(
       tr_decoder_create(s.model, &s.layout, w, TR_F32, tr_kernels_reference(), NULL, LENGTH + 1, &decoder),
       TR_ERR_CONFIG);
-  assert_int_equal(
-      tr_decoder_create(s.model, &s.layout, w, TR_F32, tr_kernels_reference(), NULL, 0, &decoder),
-      TR_ERR_CONFIG);
-  assert_int_equal(
-      tr_decoder_create(s.model, &s.layout, w, TR_F64, tr_kernels_reference(), NULL, 5, &decoder),
-      TR_ERR_CONFIG);
+  assert_int_equal(tr_decoder_create(s.model, &s.layout, w, TR_F32, tr_kernels_reference(), NULL, 0, &decoder),
+                   TR_ERR_CONFIG);
+  assert_int_equal(tr_decoder_create(s.model, &s.layout, w, TR_F64, tr_kernels_reference(), NULL, 5, &decoder),
+                   TR_ERR_CONFIG);
   decoder = open_decoder(&s, tr_kernels_reference(), TR_F32, 5);
   assert_int_equal(tr_decoder_append(decoder, s.token, 6, &logits), TR_ERR_DATA);
   assert_int_equal(tr_decoder_append(decoder, s.token, 0, &logits), TR_ERR_DATA);

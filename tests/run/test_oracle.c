@@ -66,7 +66,8 @@ static void make_input(oracle *o) {
                               .valid = GOLDEN_TARGETS};
 }
 
-// The oracle's tensor of a parameter: "transformer.h.0.ln_1.weight" is "h.0.ln_1.weight", "transformer.wte.weight" is "wte".
+// The oracle's tensor of a parameter: "transformer.h.0.ln_1.weight" is "h.0.ln_1.weight", "transformer.wte.weight" is
+// "wte".
 static golden_tensor tensor_of(const oracle *o, int param) {
   const char *name = tr_model_param(o->model, param)->name;
   if (strncmp(name, "transformer.", 12) == 0) name += 12;
@@ -106,11 +107,8 @@ static void open_oracle(oracle *o, tr_dtype type, const tr_kernels *kernels, tr_
   options.kernels = kernels;
   options.type = type;
   options.rows = ROWS;
-  options.optim = (tr_optim){.kind = kind,
-                             .beta1 = 0.9,
-                             .beta2 = 0.95,
-                             .eps = 1e-6,
-                             .weight_decay = kind == TR_OPTIM_ADAMW ? 0.1 : 0};
+  options.optim = (tr_optim){
+      .kind = kind, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6, .weight_decay = kind == TR_OPTIM_ADAMW ? 0.1 : 0};
   assert_int_equal(tr_run_create(&options, &o->run), TR_OK);
   load_weights(o);
 }
@@ -176,9 +174,9 @@ static void check_logits(const tr_kernels *kernels, double allowed) {
   oracle o;
   tr_decoder *decoder;
   open_oracle(&o, TR_F32, kernels, TR_OPTIM_SGD);
-  assert_int_equal(tr_decoder_create(o.model, &o.layout, tr_run_weights(o.run), TR_F32, kernels, NULL,
-                                     GOLDEN_POSITIONS, &decoder),
-                   TR_OK);
+  assert_int_equal(
+      tr_decoder_create(o.model, &o.layout, tr_run_weights(o.run), TR_F32, kernels, NULL, GOLDEN_POSITIONS, &decoder),
+      TR_OK);
   for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
     char name[16];
     const float *logits;

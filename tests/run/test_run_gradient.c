@@ -40,13 +40,12 @@ static double difference_quotient(rh_rank *r, double *w) {
 
 static void check_element(checked *c, int param, int64_t i, double largest) {
   int64_t at = c->rank.layout.param_offset[param] + i, begin, end;
-  double quotient = difference_quotient(&c->rank, (double *)tr_run_master(c->rank.run) + at),
-         g = c->gradient[at];
+  double quotient = difference_quotient(&c->rank, (double *)tr_run_master(c->rank.run) + at), g = c->gradient[at];
   rh_key_bias(tr_model_param(c->rank.model, param), &begin, &end);
   double allowed = i >= begin && i < end ? 1e-11 : 1e-6 * fabs(g) + 1e-8 * largest + 1e-11;
   if (!(fabs(quotient - g) <= allowed))
-    fail_msg("%s[%lld]: gradient %.12g, quotient %.12g", tr_model_param(c->rank.model, param)->name,
-             (long long)i, g, quotient);
+    fail_msg("%s[%lld]: gradient %.12g, quotient %.12g", tr_model_param(c->rank.model, param)->name, (long long)i, g,
+             quotient);
   c->ntested++;
 }
 
@@ -57,8 +56,7 @@ static void check_tensor(checked *c, int param) {
     if (fabs(g[i]) > fabs(g[largest])) largest = i;
   assert_true(fabs(g[largest]) > 1e-6); // every tensor matters
   check_element(c, param, largest, fabs(g[largest]));
-  for (uint32_t k = 0; k < c->sample; k++)
-    check_element(c, param, rh_mix((uint32_t)param, k) % n, fabs(g[largest]));
+  for (uint32_t k = 0; k < c->sample; k++) check_element(c, param, rh_mix((uint32_t)param, k) % n, fabs(g[largest]));
 }
 
 // The largest element and `sample` others of every tensor.
@@ -118,8 +116,8 @@ static void summing_after_every_micro_batch(void **state) {
   check_case(&c, 3);
 }
 
-// x is read by a norm and by two residual sums, as the stream of one and as the branch of the other: every way in which a
-// gradient gets its contributions.
+// x is read by a norm and by two residual sums, as the stream of one and as the branch of the other: every way in
+// which a gradient gets its contributions.
 static tr_status own_model(tr_model **out) {
   enum { WIDTH = 8 };
   tr_model *m;

@@ -41,8 +41,7 @@ static uint32_t draw(uint64_t *random, uint32_t n) {
 }
 
 // ---- random models
-static void random_ports(uint64_t *random, int *unread, int *nunread, int nactivation, int limit,
-                         tr_piece *piece) {
+static void random_ports(uint64_t *random, int *unread, int *nunread, int nactivation, int limit, tr_piece *piece) {
   int nin = 1 + (int)draw(random, limit < 3 ? (uint32_t)limit : 3);
   for (int k = 0; k < nin; k++) {
     int value, again = 0;
@@ -74,8 +73,7 @@ static tr_model *random_model(uint64_t seed) {
     while (p == n && nunread > 0 && piece.nin < TR_PIECE_PORTS)
       piece.in[piece.nin++] = (tr_port){.value = unread[--nunread]};
     if (p == n)
-      for (int k = 0; k < piece.nin; k++)
-        piece.in[k].use &= ~(unsigned)TR_ALIAS_GRAD; // the loss has another width
+      for (int k = 0; k < piece.nin; k++) piece.in[k].use &= ~(unsigned)TR_ALIAS_GRAD; // the loss has another width
     if (draw(&random, 3) == 0) piece.out[0].use |= TR_USE_DW;
     if (draw(&random, 4) == 0) piece.out[0].use |= TR_USE_I;
     if (draw(&random, 3) == 0) {
@@ -136,19 +134,15 @@ static void expect_saved(const world *w, const tr_piece *piece, unsigned use) {
       expect_cells(w, piece->in[k].value, &w->plan.value[piece->in[k].value], w->value[piece->in[k].value]);
   for (int k = 0; k < piece->nout; k++)
     if (piece->out[k].use & use)
-      expect_cells(w, piece->out[k].value, &w->plan.value[piece->out[k].value],
-                   w->value[piece->out[k].value]);
+      expect_cells(w, piece->out[k].value, &w->plan.value[piece->out[k].value], w->value[piece->out[k].value]);
 }
 
-static int has_grad(const world *w, int v) {
-  return tr_model_value(w->model, v)->kind == TR_VALUE_ACTIVATION;
-}
+static int has_grad(const world *w, int v) { return tr_model_value(w->model, v)->kind == TR_VALUE_ACTIVATION; }
 
 static void expect_out_grads(const world *w, const tr_piece *piece, unsigned use) {
   for (int k = 0; k < piece->nout; k++) {
     int v = piece->out[k].value;
-    if (has_grad(w, v) && (use == 0 || piece->out[k].use & use))
-      expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
+    if (has_grad(w, v) && (use == 0 || piece->out[k].use & use)) expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
   }
 }
 

@@ -4,7 +4,8 @@
 // used to test: what tr_program_check accepts must come out right here under every timing.
 //
 // A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces from the last one of the backward
-// pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are kept per (slot, piece).
+// pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are kept per (slot,
+// piece).
 #ifndef TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 #define TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 
@@ -79,8 +80,7 @@ static inline void sr_norm(sr_rank *r) {
     for (int p = r->model->unit_last_piece[u]; p < r->model->npiece; p++)
       for (int k = 0; k < 2; k++)
         for (int mb = 0; mb < r->program->microbatches; mb++)
-          sr_wrong(r, (r->every ? &r->sum : &r->part)[0][u][p].count[k][mb] != 1,
-                   "norm of incomplete gradients");
+          sr_wrong(r, (r->every ? &r->sum : &r->part)[0][u][p].count[k][mb] != 1, "norm of incomplete gradients");
   }
 }
 
@@ -146,8 +146,8 @@ static inline int sr_move(sr_rank *r, uint32_t head[2], uint32_t eager) {
   const tr_program *p = r->program;
   for (int lane = 0; lane < 2; lane++)
     while (head[lane] < p->nop && p->op[head[lane]].lane != lane) head[lane]++;
-  int can_compute = head[0] < p->nop && sr_ready(r, head[0]),
-      can_start = head[1] < p->nop && sr_ready(r, head[1]), nopen = 0;
+  int can_compute = head[0] < p->nop && sr_ready(r, head[0]), can_start = head[1] < p->nop && sr_ready(r, head[1]),
+      nopen = 0;
   uint32_t open[SR_OPS];
   for (uint32_t i = 0; i < p->nop; i++)
     if (r->started[i] && !r->done[i]) open[nopen++] = i;

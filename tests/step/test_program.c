@@ -24,8 +24,8 @@ typedef struct subject {
 static void make_subject(subject *s, uint64_t seed) {
   uint64_t random = seed * 77 + 5;
   static const int64_t bucket[] = {0, 150, 1 << 30};
-  *s = (subject){.model = {.npiece = 1 + (int)sr_random(&random, SR_PIECES),
-                           .nunit = 1 + (int)sr_random(&random, SR_UNITS)}};
+  *s = (subject){
+      .model = {.npiece = 1 + (int)sr_random(&random, SR_PIECES), .nunit = 1 + (int)sr_random(&random, SR_UNITS)}};
   for (int u = 0; u < s->model.nunit; u++) {
     s->last_piece[u] = (int)sr_random(&random, (uint32_t)s->model.npiece);
     s->start[u + 1] = s->start[u] + 64 * (1 + sr_random(&random, 3));
@@ -79,16 +79,15 @@ static void buckets_hold_each_unit_once_and_fill_up(void **state) {
       }
       assert_int_equal(p->bucket[b].last_piece, lowest);
       if (b > 0) assert_true(p->bucket[b].last_piece <= p->bucket[b - 1].last_piece); // ready in this order
-      if (s.options.bucket_elements == 0)
-        assert_int_equal(p->bucket[b].unit_end - p->bucket[b].unit_begin, 1);
+      if (s.options.bucket_elements == 0) assert_int_equal(p->bucket[b].unit_end - p->bucket[b].unit_begin, 1);
     }
     for (int u = 0; u < s.model.nunit; u++) assert_int_equal(seen[u], 1);
     tr_program_destroy(&s.program);
   }
 }
 
-// ---- damage
-// The program again with operations in the order of `order` (old indices; one may be missing, one twice). Edges follow.
+// ---- damage The program again with operations in the order of `order` (old indices; one may be missing, one twice).
+// Edges follow.
 static void reorder(tr_program *p, const uint32_t *order, uint32_t n) {
   tr_op *op = malloc(sizeof *op * (n + 1));
   tr_edge *edge = malloc(sizeof *edge * (2 * p->nedge + 1));
@@ -100,8 +99,7 @@ static void reorder(tr_program *p, const uint32_t *order, uint32_t n) {
     op[i] = p->op[order[i]];
     op[i].edge_begin = nedge;
     for (uint32_t e = p->op[order[i]].edge_begin; e < p->op[order[i]].edge_end; e++)
-      if (at[p->edge[e].op] >= 0)
-        edge[nedge++] = (tr_edge){(uint32_t)at[p->edge[e].op], p->edge[e].step_offset};
+      if (at[p->edge[e].op] >= 0) edge[nedge++] = (tr_edge){(uint32_t)at[p->edge[e].op], p->edge[e].step_offset};
     op[i].edge_end = nedge;
   }
   free(p->op);
@@ -120,8 +118,7 @@ static void drop_op(tr_program *p, uint64_t *random) {
 }
 
 static void repeat_op(tr_program *p, uint64_t *random) {
-  uint32_t order[SR_OPS], n = 0, which = sr_random(random, p->nop),
-                          at = which + sr_random(random, p->nop - which);
+  uint32_t order[SR_OPS], n = 0, which = sr_random(random, p->nop), at = which + sr_random(random, p->nop - which);
   for (uint32_t i = 0; i < p->nop; i++) {
     order[n++] = i;
     if (i == at) order[n++] = which;
@@ -184,7 +181,8 @@ static void change_field(tr_program *p, uint64_t *random) {
 
 typedef void (*damage)(tr_program *p, uint64_t *random);
 
-// Damages programs at random. Whatever the checks accept must be right under every timing. Returns how many they refused.
+// Damages programs at random. Whatever the checks accept must be right under every timing. Returns how many they
+// refused.
 static int try_damage(damage hurt, int n, int ntry) {
   int refused = 0;
   for (int k = 0; k < n; k++) {
@@ -259,9 +257,8 @@ static void the_message_names_operation_and_rule(void **state) {
   assert_int_equal(tr_program_build(&s.model, &s.options, &s.program), TR_OK);
   s.program.op[4].first = 1; // the second micro-batch would overwrite the first one's gradients
   assert_int_equal(check(&s), TR_ERR_PLAN);
-  assert_string_equal(
-      tr_status_text(),
-      "step program: operation 4 (B, micro-batch 1) is wrong about being the first contribution");
+  assert_string_equal(tr_status_text(),
+                      "step program: operation 4 (B, micro-batch 1) is wrong about being the first contribution");
   tr_program_destroy(&s.program);
 }
 
@@ -289,21 +286,20 @@ static void the_text_form_is_stable(void **state) {
   assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
   tr_program_print(&program, &text);
   assert_string_equal(
-      text.data,
-      "   0 comm    REDUCE  valid tokens\n"
-      "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 11 of step -1, 13 of step -1\n"
-      "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
-      "   3 compute F       stage 0 micro-batch 1 pieces 0..2\n"
-      "   4 compute B       stage 0 micro-batch 1 pieces 2..2\n"
-      "   5 comm    REDUCE  gradients bucket 0 of 2, units 1..1  after 4\n"
-      "   6 compute B       stage 0 micro-batch 1 pieces 1..0\n"
-      "   7 comm    REDUCE  gradients bucket 1 of 2, units 0..0  after 6\n"
-      "   8 comm    REDUCE  loss  after 6\n"
-      "   9 compute NORM      after 5, 7, 8\n"
-      "  10 compute UPDATE  unit 0  after 9\n"
-      "  11 compute PUBLISH unit 0  after 10\n"
-      "  12 compute UPDATE  unit 1  after 9\n"
-      "  13 compute PUBLISH unit 1  after 12\n");
+      text.data, "   0 comm    REDUCE  valid tokens\n"
+                 "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 11 of step -1, 13 of step -1\n"
+                 "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
+                 "   3 compute F       stage 0 micro-batch 1 pieces 0..2\n"
+                 "   4 compute B       stage 0 micro-batch 1 pieces 2..2\n"
+                 "   5 comm    REDUCE  gradients bucket 0 of 2, units 1..1  after 4\n"
+                 "   6 compute B       stage 0 micro-batch 1 pieces 1..0\n"
+                 "   7 comm    REDUCE  gradients bucket 1 of 2, units 0..0  after 6\n"
+                 "   8 comm    REDUCE  loss  after 6\n"
+                 "   9 compute NORM      after 5, 7, 8\n"
+                 "  10 compute UPDATE  unit 0  after 9\n"
+                 "  11 compute PUBLISH unit 0  after 10\n"
+                 "  12 compute UPDATE  unit 1  after 9\n"
+                 "  13 compute PUBLISH unit 1  after 12\n");
   tr_program_tokens(&program, &tokens);
   assert_string_equal(tokens.data, "0F0,0B0,0F1,0B1");
   tr_text_free(&text);

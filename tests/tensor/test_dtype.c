@@ -31,17 +31,14 @@ static const format FORMATS[] = {
 };
 enum { NFORMAT = 4 };
 
-static unsigned sign_bit(const format *f) {
-  return 1u << (f->nbit - 1);
-}
+static unsigned sign_bit(const format *f) { return 1u << (f->nbit - 1); }
 
 static double value_of(const format *f, unsigned code) {
   unsigned magnitude = code & (sign_bit(f) - 1);
   int exponent = (int)(magnitude >> f->mbits);
   double mantissa = (double)(magnitude & ((1u << f->mbits) - 1));
   double one = (double)(1u << f->mbits);
-  double value =
-      exponent ? ldexp(1 + mantissa / one, exponent - f->bias) : ldexp(mantissa / one, 1 - f->bias);
+  double value = exponent ? ldexp(1 + mantissa / one, exponent - f->bias) : ldexp(mantissa / one, 1 - f->bias);
   if (f->infinity && magnitude == f->infinity) value = INFINITY;
   if (magnitude > f->largest && magnitude != f->infinity) value = NAN;
   return code & sign_bit(f) ? -value : value;
@@ -99,8 +96,7 @@ static void every_code_survives_the_round_trip(void **state) {
 static void check_between(const format *f, unsigned code, unsigned sign) {
   double low = value_of(f, code), high = value_of(f, code + 1);
   float middle = (float)((low + high) / 2);
-  if ((double)middle != (low + high) / 2)
-    return; // only at the bottom of bf16, where f32 has no value in between
+  if ((double)middle != (low + high) / 2) return; // only at the bottom of bf16, where f32 has no value in between
   float side = sign ? -1.0f : 1.0f;
   expect_code(f, side * middle, sign | (code & 1 ? code + 1 : code));
   expect_code(f, side * nextafterf(middle, 0), sign | code);

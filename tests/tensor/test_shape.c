@@ -12,9 +12,7 @@
 
 #include "trireme/tensor/shape.h"
 
-static tr_shape shape2(int64_t a, int64_t b) {
-  return tr_shape_make(2, (const int64_t[]){a, b});
-}
+static tr_shape shape2(int64_t a, int64_t b) { return tr_shape_make(2, (const int64_t[]){a, b}); }
 
 static void count_is_the_product_of_the_dimensions(void **state) {
   (void)state;

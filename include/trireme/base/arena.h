@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Arenas: memory planned before the first step.
 //
-// An arena is one fixed range of memory handed out front to back and given back all at once (or to a mark). Nothing in
-// a training step allocates; everything it touches was taken from an arena before. Pages of an owned arena are mapped
-// privately and are faulted in by tr_arena_prefault(). Not thread safe: one owner.
+// An arena is one fixed range of memory handed out front to back and given back all at once (or to a mark). Nothing
+// in a training step allocates; everything it touches was taken from an arena before. Pages of an owned arena are
+// mapped privately and are faulted in by tr_arena_prefault(). Not thread safe: one owner.
 //
 //   base                 base+used                     base+size
 //   | block | pad | block |          free               |
@@ -17,9 +17,9 @@ enum { TR_ARENA_ALIGN = 128 }; // every block starts on a multiple of this many 
 
 typedef struct tr_arena {
   char *base;
-  size_t size; // bytes reserved
-  size_t used; // bytes handed out, padding included
-  size_t peak; // largest `used` seen
+  size_t size;      // bytes reserved
+  size_t used;      // bytes handed out, padding included
+  size_t peak;      // largest `used` seen
   const char *name; // for messages; not owned
   int owned;        // mapped by tr_arena_create
 } tr_arena;
@@ -30,14 +30,16 @@ tr_status tr_arena_create(tr_arena *arena, const char *name, size_t nbyte);
 void tr_arena_wrap(tr_arena *arena, const char *name, void *memory, size_t nbyte);
 void tr_arena_destroy(tr_arena *arena);
 
-// `nbyte` bytes aligned to TR_ARENA_ALIGN, or NULL with a recorded TR_ERR_MEMORY that names the arena, the request and
-// what is left. Zero bytes give a valid, aligned pointer.
+// `nbyte` bytes aligned to TR_ARENA_ALIGN, or NULL with a recorded TR_ERR_MEMORY that names the arena, the request
+// and what is left. Zero bytes give a valid, aligned pointer.
 void *tr_arena_alloc(tr_arena *arena, size_t nbyte);
 size_t tr_arena_mark(const tr_arena *arena);
 void tr_arena_reset(tr_arena *arena, size_t mark);
 void tr_arena_prefault(tr_arena *arena); // touch every page, so that no step pays for it
 
 // `nbyte` rounded up to TR_ARENA_ALIGN: what one block of that size takes.
-static inline size_t tr_arena_rounded(size_t nbyte) { return (nbyte + TR_ARENA_ALIGN - 1) & ~(size_t)(TR_ARENA_ALIGN - 1); }
+static inline size_t tr_arena_rounded(size_t nbyte) {
+  return (nbyte + TR_ARENA_ALIGN - 1) & ~(size_t)(TR_ARENA_ALIGN - 1);
+}
 
 #endif

@@ -5,7 +5,12 @@
 
 #include <stddef.h>
 
-typedef enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_AMX } tr_isa; // ascending; AVX2 implies FMA and F16C;
+typedef enum tr_isa {
+  TR_ISA_BASE,
+  TR_ISA_AVX2,
+  TR_ISA_AVX512,
+  TR_ISA_AMX
+} tr_isa; // ascending; AVX2 implies FMA and F16C;
 // AVX512 means F, BW, VL, DQ; AMX means tile + bf16 as well, granted by the kernel (arch_prctl).
 tr_isa tr_cpu_isa(void);
 const char *tr_isa_name(tr_isa isa);

@@ -8,7 +8,10 @@
 #include <stdint.h>
 
 // A file mapped for reading. Zero bytes: data is NULL.
-typedef struct tr_file_map { const unsigned char *data; size_t nbyte; } tr_file_map;
+typedef struct tr_file_map {
+  const unsigned char *data;
+  size_t nbyte;
+} tr_file_map;
 tr_status tr_file_map_open(const char *path, tr_file_map *out); // TR_ERR_IO names the path and the system's reason
 void tr_file_map_close(tr_file_map *map);
 

@@ -25,7 +25,7 @@ typedef enum tr_option_type {
 } tr_option_type;
 
 typedef struct tr_option {
-  const char *path;    // "optim.lr"
+  const char *path; // "optim.lr"
   tr_option_type type;
   size_t offset;       // of the field in the caller's struct
   const char *def;     // default, as text, parsed like any other value
@@ -51,7 +51,7 @@ const tr_yaml_node *tr_options_subtree(const tr_options *options, const char *ke
 
 tr_status tr_options_apply_yaml(tr_options *options, tr_yaml *yaml); // takes ownership of the tree in every case
 tr_status tr_options_apply_argument(tr_options *options, const char *argument); // "a.b=c", "c=d"; "--a-b=c" too
-int tr_options_is_set(const tr_options *options, const char *path); // given by anything but the default
+int tr_options_is_set(const tr_options *options, const char *path);             // given by anything but the default
 const char *tr_options_source(const tr_options *options, const char *path); // "default", "run.yaml:3:7", "argument 3"
 
 // A TR_ERR_CONFIG about one option's value, prefixed with where that value came from: for checks across options.

@@ -11,12 +11,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct tr_rng_key { uint32_t word[2]; } tr_rng_key;
+typedef struct tr_rng_key {
+  uint32_t word[2];
+} tr_rng_key;
 
 // What a stream is used for; part of the key, so that no two uses share numbers.
-typedef enum tr_rng_purpose { TR_RNG_WEIGHTS = 1, TR_RNG_SHUFFLE, TR_RNG_DROPOUT, TR_RNG_SAMPLE, TR_RNG_TEST } tr_rng_purpose;
+typedef enum tr_rng_purpose {
+  TR_RNG_WEIGHTS = 1,
+  TR_RNG_SHUFFLE,
+  TR_RNG_DROPOUT,
+  TR_RNG_SAMPLE,
+  TR_RNG_TEST
+} tr_rng_purpose;
 
-void tr_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]); // 10 rounds; Random123's vectors hold
+void tr_philox4x32(const uint32_t key[2], const uint32_t counter[4],
+                   uint32_t out[4]); // 10 rounds; Random123's vectors hold
 
 tr_rng_key tr_rng_key_make(uint64_t seed, uint32_t purpose, uint64_t step);
 
@@ -26,8 +35,8 @@ uint32_t tr_rng_u32(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t
 void tr_rng_u32x4(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t feature, uint32_t out[4]);
 float tr_rng_uniform(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t feature); // [0, 1), 24 bits
 
-// Fill out[i] with normal(0, 1) numbers, i = first .. first + n - 1 of the stream of this key: index-addressed, so any
-// split of a tensor over ranks gives the same values. (Box-Muller with own logarithm, sine and cosine.)
+// Fill out[i] with normal(0, 1) numbers, i = first .. first + n - 1 of the stream of this key: index-addressed, so
+// any split of a tensor over ranks gives the same values. (Box-Muller with own logarithm, sine and cosine.)
 void tr_rng_normal_fill(tr_rng_key key, uint64_t first, size_t n, float *out);
 void tr_rng_uniform_fill(tr_rng_key key, uint64_t first, size_t n, float *out);
 

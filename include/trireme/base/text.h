@@ -26,8 +26,8 @@ tr_status tr_parse_real(const char *text, double *out);
 // Durations in seconds: "30", "30s", "5min", "2h", "250ms".
 tr_status tr_parse_duration(const char *text, double *seconds);
 
-void tr_format_bytes(char *out, size_t nbyte, double bytes);    // "1.5 GiB"
-void tr_format_count(char *out, size_t nbyte, double count);    // "124M"
+void tr_format_bytes(char *out, size_t nbyte, double bytes);      // "1.5 GiB"
+void tr_format_count(char *out, size_t nbyte, double count);      // "124M"
 void tr_format_duration(char *out, size_t nbyte, double seconds); // "1 h 02 min", "3.4 s"
 
 // The candidate closest to `word` (edit distance at most a third of its length, at least 1 allowed), or NULL.

@@ -55,7 +55,7 @@ typedef struct tr_metadata {
 // tensor_hash (may be NULL) one per item, of its stored bytes. `progress` (may be NULL) is called between
 // blocks of at most 16 MiB.
 tr_status tr_safetensors_write(const char *path, const tr_safetensors_item *item, size_t nitem,
-                               const tr_metadata *metadata, size_t nmetadata, uint64_t *hash,
-                               uint64_t *tensor_hash, void (*progress)(void *), void *user);
+                               const tr_metadata *metadata, size_t nmetadata, uint64_t *hash, uint64_t *tensor_hash,
+                               void (*progress)(void *), void *user);
 
 #endif

@@ -2,21 +2,21 @@
 // Communication between the ranks of a job: groups, collectives, point to point, and the rule that nothing hangs.
 //
 // A tr_comm is one rank's handle on its job; a tr_group is an ordered set of ranks that communicate together; a
-// tr_request is one operation under way. Handles live until destroyed; requests end when test or wait returns anything
-// but TR_PENDING, and are then owned by the group again. A rank uses its handles from one thread.
+// tr_request is one operation under way. Handles live until destroyed; requests end when test or wait returns
+// anything but TR_PENDING, and are then owned by the group again. A rank uses its handles from one thread.
 //
-// Every call below names what the other ranks must do. "Collective": all ranks of the group call it, in the same order
-// on that group, with equal nelem, type, op and root. Operations with `request` NULL block; otherwise they are started
-// and `*request` is to be tested or waited for; several may be under way at once, on one group or many; buffers
-// belong to the operation until it ends.
+// Every call below names what the other ranks must do. "Collective": all ranks of the group call it, in the same
+// order on that group, with equal nelem, type, op and root. Operations with `request` NULL block; otherwise they are
+// started and `*request` is to be tested or waited for; several may be under way at once, on one group or many;
+// buffers belong to the operation until it ends.
 //
-// Sums are one aligned binary tree over the group index, (0+1)+(2+3)..., computed in f32 for floating types and rounded
-// once at the end, whatever the engine, the algorithm, the size or the timing: the same bits on every run and on
-// every rank. Buffers inside the rank's arena (tr_comm_arena) travel without a copy; others are staged.
+// Sums are one aligned binary tree over the group index, (0+1)+(2+3)..., computed in f32 for floating types and
+// rounded once at the end, whatever the engine, the algorithm, the size or the timing: the same bits on every run and
+// on every rank. Buffers inside the rank's arena (tr_comm_arena) travel without a copy; others are staged.
 //
 // Waiting: each wait has a deadline, counted from the last progress of the rank waited for (tr_comm_beat). When it
-// passes, or a rank dies or aborts, every pending and later call in every rank returns TR_ERR_PEER or TR_ERR_TIMEOUT with one
-// sentence that names the culprit rank, its pid, what it was doing (operation, step) and since when.
+// passes, or a rank dies or aborts, every pending and later call in every rank returns TR_ERR_PEER or TR_ERR_TIMEOUT
+// with one sentence that names the culprit rank, its pid, what it was doing (operation, step) and since when.
 #ifndef TRIREME_COMM_COMM_H
 #define TRIREME_COMM_COMM_H
 
@@ -36,8 +36,7 @@ int tr_comm_rank(const tr_comm *comm); // 0 .. size - 1
 int tr_comm_size(const tr_comm *comm);
 const char *tr_comm_engine(const tr_comm *comm); // "self", "shm"
 tr_arena *tr_comm_arena(tr_comm *comm);          // this rank's shared memory; what travels is allocated here
-int tr_comm_spin(
-    const tr_comm *comm); // nonzero: every thread of every rank has its own core, short spins are fine
+int tr_comm_spin(const tr_comm *comm);  // nonzero: every thread of every rank has its own core, short spins are fine
 tr_group *tr_comm_world(tr_comm *comm); // all ranks; owned by comm
 
 // Bump this rank's progress counter: called after each piece of work, cheap. Others' deadlines restart.
@@ -47,9 +46,8 @@ void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t det
 // Advance every request under way without waiting. Called between pieces; returns the job's error if it is stopping.
 tr_status tr_comm_progress(tr_comm *comm);
 // Stop the whole job: every rank's pending and later calls fail with this status and sentence. First caller wins.
-void tr_comm_abort(tr_comm *comm, tr_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-tr_status tr_comm_check(tr_comm *comm); // TR_OK, or the job's error (recorded as this thread's sentence)
+void tr_comm_abort(tr_comm *comm, tr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+tr_status tr_comm_check(tr_comm *comm);          // TR_OK, or the job's error (recorded as this thread's sentence)
 int tr_comm_stop_requested(const tr_comm *comm); // Ctrl-C or SIGTERM: finish the step, save, leave
 
 // Called at named points inside operations ("allreduce.ready", "allreduce.reduce", "barrier.wait", ...): fault and
@@ -81,8 +79,8 @@ tr_status tr_group_allreduce(tr_group *group, void *data, size_t nelem, tr_dtype
                              tr_request **request);
 // src has size * nelem elements; rank r receives op over ranks of src[r * nelem ...] in dst (nelem). dst may be
 // src + rank * nelem (in place); the rest of src is left unspecified.
-tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type,
-                                  tr_reduce_op op, tr_request **request);
+tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
+                                  tr_request **request);
 // dst has size * nelem elements, block r from rank r's src (nelem). src may be dst + rank * nelem (in place).
 tr_status tr_group_allgather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
                              tr_request **request);

@@ -27,8 +27,7 @@ typedef struct tr_launch_options {
   const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
 } tr_launch_options;
 
-void tr_launch_options_init(
-    tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, no logs
+void tr_launch_options_init(tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, no logs
 
 typedef struct tr_launch_report {
   int culprit;     // rank that failed first, -1 if none or unknown
@@ -40,11 +39,10 @@ typedef struct tr_launch_report {
 // The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
 typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);
 
-// Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank that failed
-// first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence. `report` may be NULL.
-// Rank 0's standard output goes to the launcher's as it is; other output gets the prefix "[rank N] ".
-// One rank as a thread uses the `self` engine, everything else `shm`.
-tr_status tr_launch(const tr_launch_options *options, tr_rank_main main, void *user,
-                    tr_launch_report *report);
+// Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank
+// that failed first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence.
+// `report` may be NULL. Rank 0's standard output goes to the launcher's as it is; other output gets the prefix "[rank
+// N] ". One rank as a thread uses the `self` engine, everything else `shm`.
+tr_status tr_launch(const tr_launch_options *options, tr_rank_main main, void *user, tr_launch_report *report);
 
 #endif

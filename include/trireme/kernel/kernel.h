@@ -3,13 +3,14 @@
 //
 // A tr_kernels table holds one implementation of every operation: `tr_kernels_reference()` is the naive twin, written
 // for reading, kept for ever, and the yardstick of every other table; `tr_kernels_cpu()` is the fast one for this
-// processor. A tr_compute is what a kernel runs on: table, thread pool, scratch memory. Kernels never allocate; each says
-// through its *_scratch function how much of compute->scratch it will use. They take pointers per call and keep none.
+// processor. A tr_compute is what a kernel runs on: table, thread pool, scratch memory. Kernels never allocate; each
+// says through its *_scratch function how much of compute->scratch it will use. They take pointers per call and keep
+// none.
 //
-// Types. `type` is the type of activations and weights: f32, bf16, and f64 for the reference table only. Statistics, losses and
-// weight gradients have type tr_wide(type): f64 for f64, else f32. Sums are accumulated in f32 or better. Work is cut into
-// tasks by sizes only, never by the number of threads, so bits do not depend on it. Empty inputs are valid everywhere (a weight
-// gradient with `add` 0 and no rows is written as zeros).
+// Types. `type` is the type of activations and weights: f32, bf16, and f64 for the reference table only. Statistics,
+// losses and weight gradients have type tr_wide(type): f64 for f64, else f32. Sums are accumulated in f32 or better.
+// Work is cut into tasks by sizes only, never by the number of threads, so bits do not depend on it. Empty inputs are
+// valid everywhere (a weight gradient with `add` 0 and no rows is written as zeros).
 //
 // `add` 0: the output is overwritten; 1: the result is added to it (gradients after a step's first contribution).
 #ifndef TRIREME_KERNEL_KERNEL_H
@@ -39,7 +40,8 @@ void tr_compute_close(tr_compute *compute);
 static inline tr_dtype tr_wide(tr_dtype type) { return type == TR_F64 ? TR_F64 : TR_F32; }
 
 // C[m, n] (+)= A B (+ bias on every row). A is [m, k], or [k, m] when trans_a; B is [k, n], or [n, k] when trans_b.
-// Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n elements, NULL for none.
+// Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n elements, NULL
+// for none.
 typedef struct tr_matmul {
   int64_t m, n, k;
   int trans_a, trans_b;
@@ -48,8 +50,8 @@ typedef struct tr_matmul {
   int add;
 } tr_matmul;
 
-// Dropout by counter: element (row, feature) is kept when uniform(key, sample[row], position[row], feature) >= p and then
-// scaled by 1 / (1 - p). p 0: off, the rest is not read.
+// Dropout by counter: element (row, feature) is kept when uniform(key, sample[row], position[row], feature) >= p and
+// then scaled by 1 / (1 - p). p 0: off, the rest is not read.
 typedef struct tr_dropout {
   float p;
   tr_rng_key key;
@@ -57,16 +59,17 @@ typedef struct tr_dropout {
   const int32_t *position; // [rows] position in the sample
 } tr_dropout;
 
-// Attention of rows cut into sequences. Query row i of sequence s sees key row j of the same sequence when
-// key_pos[j] <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it).
-// Layout: row r, head h at q + r * ld_q + h * dim. head % head_kv == 0: query head h uses key/value head h / (head / head_kv).
-// running_*: state of the online softmax across calls over different keys. One call over all keys has first = last = 1 and
-// may pass NULL for them. With last = 1, out and lse (log of the sum of exponentials, [nquery, head]) are written.
-// Attention dropout acts on the probabilities, feature = h * dropout_stride + key position.
+// Attention of rows cut into sequences. Query row i of sequence s sees key row j of the same sequence when key_pos[j]
+// <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it). Layout: row
+// r, head h at q + r * ld_q + h * dim. head % head_kv == 0: query head h uses key/value head h / (head / head_kv).
+// running_*: state of the online softmax across calls over different keys. One call over all keys has first = last =
+// 1 and may pass NULL for them. With last = 1, out and lse (log of the sum of exponentials, [nquery, head]) are
+// written. Attention dropout acts on the probabilities, feature = h * dropout_stride + key position.
 typedef struct tr_attention {
   int nseq;
-  const int32_t *query_start, *key_start; // [nseq + 1] first row of each sequence; the last entry is the number of rows
-  const int32_t *query_pos, *key_pos;     // [rows]
+  // [nseq + 1] first row of each sequence; the last entry is the number of rows
+  const int32_t *query_start, *key_start;
+  const int32_t *query_pos, *key_pos; // [rows]
   int head, head_kv, dim;
   int64_t ld_q, ld_k, ld_v, ld_out;
   tr_dtype type;
@@ -77,8 +80,8 @@ typedef struct tr_attention {
 } tr_attention;
 
 typedef struct tr_attention_running { // wide type; all NULL when first = last = 1
-  void *max, *sum; // [nquery, head]
-  void *out;       // [nquery, head, dim], unnormalised
+  void *max, *sum;                    // [nquery, head]
+  void *out;                          // [nquery, head, dim], unnormalised
 } tr_attention_running;
 
 // Gradient of attention. dq, dk, dv have the layout (leading dimensions included) of q, k, v and type `grad_type`
@@ -90,13 +93,14 @@ typedef struct tr_attention_grad {
   int add;
 } tr_attention_grad;
 
-// The output projection and the cross-entropy, tile of rows by tile, so that full logits never exist. For row r with target t >= 0:
-// loss[r] = log sum exp(logits) - logits[t], logits = x[r] . w[v] for v < vocab. Targets < 0 are ignored: loss 0, no
-// gradient. When dx is not NULL: dx[r] = scale * dloss[r]/dx[r], and dw (+)= scale * sum over rows (dw NULL: not wanted).
+// The output projection and the cross-entropy, tile of rows by tile, so that full logits never exist. For row r with
+// target t >= 0: loss[r] = log sum exp(logits) - logits[t], logits = x[r] . w[v] for v < vocab. Targets < 0 are
+// ignored: loss 0, no gradient. When dx is not NULL: dx[r] = scale * dloss[r]/dx[r], and dw (+)= scale * sum over
+// rows (dw NULL: not wanted).
 typedef struct tr_head_loss {
   int64_t rows, width, vocab;
   tr_dtype type;
-  double scale; // 1 / (valid tokens of the whole step)
+  double scale;          // 1 / (valid tokens of the whole step)
   const void *x;         // [rows, width]
   const void *w;         // [vocab, width]
   const int32_t *target; // [rows]
@@ -109,26 +113,32 @@ typedef struct tr_head_loss {
 // One step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization") on a flat range, f32:
 // g' = grad_scale g; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
 // w = w - lr (decay w + (m / bias1) / (sqrt(v / bias2) + eps)), bias_i = 1 - b_i^t given by the caller.
-typedef struct tr_adamw { float lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale; } tr_adamw;
-// SGD with momentum and decay as in PyTorch: g' = grad_scale g + decay w; buf = momentum buf + g' (buf = g' when `first`);
-// w = w - lr (nesterov ? g' + momentum buf : buf). momentum 0: buf is not used and may be NULL.
-typedef struct tr_sgd { float lr, momentum, decay, grad_scale; int nesterov, first; } tr_sgd;
+typedef struct tr_adamw {
+  float lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
+} tr_adamw;
+// SGD with momentum and decay as in PyTorch: g' = grad_scale g + decay w; buf = momentum buf + g' (buf = g' when
+// `first`); w = w - lr (nesterov ? g' + momentum buf : buf). momentum 0: buf is not used and may be NULL.
+typedef struct tr_sgd {
+  float lr, momentum, decay, grad_scale;
+  int nesterov, first;
+} tr_sgd;
 
 struct tr_kernels {
-  const char *name; // "reference", "cpu-avx2", ...
+  const char *name;                       // "reference", "cpu-avx2", ...
   tr_status (*open)(tr_compute *compute); // optional: make backend state
   void (*close)(tr_compute *compute);
 
-  tr_status (*matmul)(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias, void *out);
+  tr_status (*matmul)(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
+                      void *out);
   size_t (*matmul_scratch)(const tr_matmul *p, int nthread);
 
   // y = (x - mean) * rstd * gamma + beta over rows of `width`; mean and rstd [rows], wide (may be NULL: not wanted).
   void (*layernorm_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps, const void *x,
                             const void *gamma, const void *beta, void *y, void *mean, void *rstd);
   // dx (+)= ... (add_dx); dgamma, dbeta [width] wide (+)= (add).
-  void (*layernorm_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy, const void *x,
-                             const void *gamma, const void *mean, const void *rstd, void *dx, int add_dx, void *dgamma,
-                             void *dbeta, int add);
+  void (*layernorm_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
+                             const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
+                             int add_dx, void *dgamma, void *dbeta, int add);
   size_t (*layernorm_backward_scratch)(int64_t rows, int64_t width, tr_dtype type);
 
   // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). In place allowed.
@@ -137,21 +147,22 @@ struct tr_kernels {
 
   // y[r] = dropout(wte[token[r]] + wpe[position[r]]); wpe may be NULL.
   void (*embedding_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const int32_t *token,
-                            const int32_t *position, const void *wte, const void *wpe, const tr_dropout *dropout, void *y);
+                            const int32_t *position, const void *wte, const void *wpe, const tr_dropout *dropout,
+                            void *y);
   // dwte[vocab, width], dwpe[npos, width] wide (+)= scatter of dropout'(dy).
   void (*embedding_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const int32_t *token,
-                             const int32_t *position, const tr_dropout *dropout, const void *dy, void *dwte, int64_t vocab,
-                             int add_wte, void *dwpe, int64_t npos, int add_wpe);
+                             const int32_t *position, const tr_dropout *dropout, const void *dy, void *dwte,
+                             int64_t vocab, int add_wte, void *dwpe, int64_t npos, int add_wpe);
 
   // out = x + dropout(y). In place (out == x) allowed.
-  void (*residual_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x, const void *y,
-                           const tr_dropout *dropout, void *out);
+  void (*residual_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                           const void *y, const tr_dropout *dropout, void *out);
   // dy = dropout'(dout). In place allowed. (dx is dout itself.)
   void (*dropout_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const tr_dropout *dropout,
                            const void *dout, void *dy);
 
-  tr_status (*attention_forward)(const tr_compute *c, const tr_attention *p, const void *q, const void *k, const void *v,
-                                 const tr_attention_running *running, void *out, void *lse);
+  tr_status (*attention_forward)(const tr_compute *c, const tr_attention *p, const void *q, const void *k,
+                                 const void *v, const tr_attention_running *running, void *out, void *lse);
   tr_status (*attention_backward)(const tr_compute *c, const tr_attention *p, const tr_attention_grad *g);
   size_t (*attention_scratch)(const tr_attention *p, int nthread); // enough for both
 
@@ -159,7 +170,8 @@ struct tr_kernels {
   size_t (*head_loss_scratch)(const tr_head_loss *p, int nthread);
 
   // out[j] (+)= sum over rows of dy[r, j]; out wide: the gradient of a bias.
-  void (*column_sum)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy, void *out, int add);
+  void (*column_sum)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy, void *out,
+                     int add);
   size_t (*column_sum_scratch)(int64_t rows, int64_t width, tr_dtype type);
 
   void (*adamw)(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v);
@@ -172,8 +184,9 @@ struct tr_kernels {
 const tr_kernels *tr_kernels_reference(void);
 const tr_kernels *tr_kernels_cpu(void); // the best table for tr_cpu_isa(); same operations, faster
 
-// The best matmul rate this processor can reach in `type`, floating-point operations per second of `nthread` threads, measured by a
-// register-only loop of its widest multiply-add (AMX, AVX-512, AVX2 or plain) for about `seconds`. The denominator of "share of peak".
+// The best matmul rate this processor can reach in `type`, floating-point operations per second of `nthread` threads,
+// measured by a register-only loop of its widest multiply-add (AMX, AVX-512, AVX2 or plain) for about `seconds`. The
+// denominator of "share of peak".
 double tr_kernel_peak(tr_dtype type, int nthread, double seconds);
 
 #endif

@@ -2,8 +2,9 @@
 // The mesh: the grid of ranks with named axes, and the groups along them.
 //
 // An axis is one way to split the work; its degree is how many ways. `map` lays the axes over the ranks, innermost
-// (chattiest, neighbouring ranks) first: with map tp,cp,dp,pp rank = tp + TP (cp + CP (dp + DP pp)). A group along an axis
-// holds the ranks that differ only in that coordinate, in its order. Experts (ep) fold over dp x cp and come with them.
+// (chattiest, neighbouring ranks) first: with map tp,cp,dp,pp rank = tp + TP (cp + CP (dp + DP pp)). A group along an
+// axis holds the ranks that differ only in that coordinate, in its order. Experts (ep) fold over dp x cp and come
+// with them.
 #ifndef TRIREME_MESH_MESH_H
 #define TRIREME_MESH_MESH_H
 
@@ -20,7 +21,9 @@ typedef struct tr_mesh_spec {
 
 // How a tensor lies along one axis. `dim` counts from the row dimension (0: rows, 1: features).
 typedef enum tr_placement_kind { TR_REPLICATE, TR_SHARD, TR_RAGGED, TR_PARTIAL } tr_placement_kind;
-typedef struct tr_placement { unsigned char kind, dim; } tr_placement;
+typedef struct tr_placement {
+  unsigned char kind, dim;
+} tr_placement;
 
 const char *tr_axis_name(tr_axis axis); // "dp"
 // "tp,cp,dp,pp" -> map. TR_ERR_CONFIG naming the text when it is not a permutation of the axes.

@@ -9,10 +9,10 @@
 
 typedef struct tr_gpt2_config {
   int64_t layers, width, heads, ffn, vocab, positions;
-  double eps;        // LayerNorm
-  double init_std;   // 0.02; residual projections get std / sqrt(2 layers)
+  double eps;      // LayerNorm
+  double init_std; // 0.02; residual projections get std / sqrt(2 layers)
   double dropout_embedding, dropout_residual, dropout_attention;
-  int tied;          // output head shares the token embedding
+  int tied; // output head shares the token embedding
 } tr_gpt2_config;
 
 void tr_gpt2_config_init(tr_gpt2_config *config); // the 124M model; ffn 0: 4 x width
@@ -20,8 +20,8 @@ void tr_gpt2_config_init(tr_gpt2_config *config); // the 124M model; ffn 0: 4 x 
 tr_status tr_gpt2_config_check(const tr_gpt2_config *config);
 tr_status tr_gpt2_create(const tr_gpt2_config *config, tr_model **out);
 
-// config.json, Hugging Face form. Reading refuses other architectures and unknown activation functions by name; `name` is the
-// file, for messages. The text is owned by the caller (free).
+// config.json, Hugging Face form. Reading refuses other architectures and unknown activation functions by name;
+// `name` is the file, for messages. The text is owned by the caller (free).
 tr_status tr_gpt2_config_from_json(const json_t *json, const char *name, tr_gpt2_config *out);
 tr_status tr_gpt2_config_to_json(const tr_gpt2_config *config, const char *dtype, char **text);
 

@@ -4,16 +4,17 @@
 // A model is a list of *values* (what flows: one row per token, `width` features), *parameters* grouped into *units*
 // (what is gathered, reduced and updated together: a layer, usually), and *pieces* in execution order. A piece is one
 // part of a layer (norm, projection, attention, ...) with ports that name the values it reads and writes, the
-// parameters it uses, and three functions: forward, backward for the inputs, backward for the weights. Everything else follows
-// from the ports: which buffers live how long, what a backward pass may overwrite or must add to, where a collective has
-// to go when an axis splits the work.
+// parameters it uses, and three functions: forward, backward for the inputs, backward for the weights. Everything
+// else follows from the ports: which buffers live how long, what a backward pass may overwrite or must add to, where
+// a collective has to go when an axis splits the work.
 //
-// A model is built once (create, add..., finish), is immutable afterwards, belongs to its creator, and knows neither ranks
-// nor schedules. GPT-2 is built through this same interface (gpt2.h); users add pieces of their own in the same way.
+// A model is built once (create, add..., finish), is immutable afterwards, belongs to its creator, and knows neither
+// ranks nor schedules. GPT-2 is built through this same interface (gpt2.h); users add pieces of their own in the same
+// way.
 //
-// Lifetimes. A value needed after its forward pass says so at a port: TR_USE_I (read by backward_input), TR_USE_W (read by
-// backward_weight). Its class is then F-I or F-W; else it is scratch. The gradient of a value is scratch within a whole
-// backward pass, and of class I-W when the pass is split and a producing port says TR_USE_DW.
+// Lifetimes. A value needed after its forward pass says so at a port: TR_USE_I (read by backward_input), TR_USE_W
+// (read by backward_weight). Its class is then F-I or F-W; else it is scratch. The gradient of a value is scratch
+// within a whole backward pass, and of class I-W when the pass is split and a producing port says TR_USE_DW.
 #ifndef TRIREME_MODEL_MODEL_H
 #define TRIREME_MODEL_MODEL_H
 
@@ -52,8 +53,8 @@ typedef struct tr_piece_call {
   const tr_piece *piece;
   const tr_compute *compute;
   const tr_model_input *input;
-  tr_dtype type;                                  // of activations and weights
-  void *in[TR_PIECE_PORTS], *out[TR_PIECE_PORTS]; // forward values; only those whose use says so in backward
+  tr_dtype type;                                    // of activations and weights
+  void *in[TR_PIECE_PORTS], *out[TR_PIECE_PORTS];   // forward values; only those whose use says so in backward
   void *din[TR_PIECE_PORTS], *dout[TR_PIECE_PORTS]; // gradients
   int add_in[TR_PIECE_PORTS];                       // din[i] already holds a contribution: add to it
   const void *param[TR_PIECE_PARAMS];
@@ -67,24 +68,23 @@ typedef struct tr_piece_call {
   float *logits;      // generating: the head writes the last row's logits here; NULL otherwise
 } tr_piece_call;
 
-// The functions of a kind of piece. backward_input of the last piece (the loss) starts the backward pass. backward_weight is NULL
-// for pieces without parameters and for those that give all gradients in backward_input.
+// The functions of a kind of piece. backward_input of the last piece (the loss) starts the backward pass.
+// backward_weight is NULL for pieces without parameters and for those that give all gradients in backward_input.
 typedef struct tr_piece_ops {
   const char *kind; // "linear"
   tr_status (*forward)(const tr_piece_call *call);
   tr_status (*backward_input)(const tr_piece_call *call);
   tr_status (*backward_weight)(const tr_piece_call *call);
   // Scratch memory that the kernels of this table will take for at most `rows` rows; NULL: none.
-  size_t (*scratch)(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
-                    int nthread);
+  size_t (*scratch)(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
   // Multiply-add work of one forward pass over a full sequence of `sequence` tokens, in FLOPs per token; NULL: 0.
   double (*flops)(const tr_piece *piece, int64_t sequence);
 } tr_piece_ops;
 
 enum { TR_USE_I = 1, TR_USE_W = 2, TR_USE_DW = 4, TR_ALIAS_GRAD = 8, TR_SET_GRAD = 16 };
 // TR_ALIAS_GRAD on an input: its gradient is the gradient of out[0] unchanged, so both may share memory (the piece
-// copies, or adds, when din != dout). TR_SET_GRAD on an input: the piece cannot add to this gradient, so no later piece may
-// read the value.
+// copies, or adds, when din != dout). TR_SET_GRAD on an input: the piece cannot add to this gradient, so no later
+// piece may read the value.
 
 typedef struct tr_port {
   int value; // from tr_model_add_value
@@ -134,8 +134,9 @@ int tr_model_add_unit(tr_model *model, const char *name);                 // ret
 int tr_model_add_param(tr_model *model, int unit, const tr_param *param); // name copied; returns its number
 int tr_model_add_value(tr_model *model, const char *name, tr_value_kind kind, int64_t width);
 int tr_model_add_piece(tr_model *model, const tr_piece *piece);
-// Check and freeze: every value has one producer before its consumers, every activation a consumer, no piece reads a value
-// twice, every parameter has a use, the last piece writes the loss (a TR_VALUE_STATE of width 1). Failures of earlier add calls (returning -1) are reported here too.
+// Check and freeze: every value has one producer before its consumers, every activation a consumer, no piece reads a
+// value twice, every parameter has a use, the last piece writes the loss (a TR_VALUE_STATE of width 1). Failures of
+// earlier add calls (returning -1) are reported here too.
 tr_status tr_model_finish(tr_model *model);
 
 // ---- reading (after finish)
@@ -160,7 +161,8 @@ void tr_model_set_limits(tr_model *model, int64_t vocab, int64_t positions);
 int tr_model_grad_is_first(const tr_model *model, int piece, int in); // no later piece reads this value
 int tr_model_param_grad_is_first(const tr_model *model, int piece,
                                  int k); // no later piece uses this parameter
-// Lowest piece that contributes to a gradient of this unit: when its backward is done, the unit's gradient is complete.
+// Lowest piece that contributes to a gradient of this unit: when its backward is done, the unit's gradient is
+// complete.
 int tr_model_unit_last_piece(const tr_model *model, int unit);
 
 // Initial values of a parameter as `type`, from (seed, name, flat index): the same for every layout of ranks.

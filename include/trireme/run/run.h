@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The executor: runs the step program of one rank.
 //
-// tr_run_create lays out all memory (weights, gradients, optimizer state, activation slots, scratch) from the model, its
-// layout and the program, and binds every symbolic slot to an address; a step then allocates nothing. Gradients lie in
-// the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order; communication
-// operations start as soon as what they wait for is done and advance between pieces.
+// tr_run_create lays out all memory (weights, gradients, optimizer state, activation slots, scratch) from the model,
+// its layout and the program, and binds every symbolic slot to an address; a step then allocates nothing. Gradients
+// lie in the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order;
+// communication operations start as soon as what they wait for is done and advance between pieces.
 //
 // Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy.
 // Collective: every rank of the job makes the same calls.
@@ -31,18 +31,18 @@ typedef struct tr_run_options {
   size_t size; // of this struct, set by init
   const tr_model *model;
   const tr_layout *layout;
-  const tr_program *program;    // NULL: evaluation only, no gradients and no optimizer state
+  const tr_program *program; // NULL: evaluation only, no gradients and no optimizer state
   const tr_kernels *kernels;
   tr_pool *pool;
-  tr_comm *comm;                // may be NULL when dp has one rank
-  tr_group *dp;                 // NULL: one rank
-  tr_dtype type;                // of activations and working weights
-  int64_t rows;                 // most rows in a micro-batch
-  int split_backward;           // as in the program
-  tr_grad_sync grad_sync;       // as in the program
+  tr_comm *comm;          // may be NULL when dp has one rank
+  tr_group *dp;           // NULL: one rank
+  tr_dtype type;          // of activations and working weights
+  int64_t rows;           // most rows in a micro-batch
+  int split_backward;     // as in the program
+  tr_grad_sync grad_sync; // as in the program
   tr_optim optim;
-  double clip;                  // largest gradient norm, <= 0: no clipping
-  uint64_t seed;                // dropout
+  double clip;   // largest gradient norm, <= 0: no clipping
+  uint64_t seed; // dropout
   tr_run_observer observer;
 } tr_run_options;
 void tr_run_options_init(tr_run_options *options);
@@ -62,17 +62,17 @@ void tr_run_init_weights(tr_run *run, uint64_t seed); // from (seed, name, index
 void tr_run_publish(tr_run *run);                     // after writing master weights: refresh the working copy
 // Buffers in the layout's order. master: f32 (f64 when type is f64); in f32 the working weights themselves.
 void *tr_run_master(tr_run *run);
-void *tr_run_weights(tr_run *run);            // type
-void *tr_run_gradients(tr_run *run);          // wide type; after a step: the sum over ranks, not clipped
-float *tr_run_state(tr_run *run, int i);      // optimizer state i, NULL if it has none
+void *tr_run_weights(tr_run *run);       // type
+void *tr_run_gradients(tr_run *run);     // wide type; after a step: the sum over ranks, not clipped
+float *tr_run_state(tr_run *run, int i); // optimizer state i, NULL if it has none
 const tr_layout *tr_run_layout(const tr_run *run);
 
 typedef struct tr_step_result {
-  double loss;       // mean over the step's valid tokens, all ranks
-  double norm;       // global gradient norm before clipping
-  double clip;       // factor applied
-  int64_t tokens;    // valid tokens, all ranks
-  int skipped;       // the norm was not finite: nothing was updated
+  double loss;          // mean over the step's valid tokens, all ranks
+  double norm;          // global gradient norm before clipping
+  double clip;          // factor applied
+  int64_t tokens;       // valid tokens, all ranks
+  int skipped;          // the norm was not finite: nothing was updated
   int64_t comm_wait_ns; // time this rank waited for sums
 } tr_step_result;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // One layout for everything that has the shape of the weights.
 //
-// A layout gives every parameter an element offset in one flat buffer: unit after unit, parameter after parameter, each
-// starting on a multiple of 64 elements (128 bytes for two-byte types), the gaps zero for ever. Weights, gradients, master
-// weights, moments and reduced sums all use the same offsets, whatever their element type, so that flat kernels, collectives over
-// a range of units, and checkpoints speak of the same numbers. Pure data: built once from a model, immutable.
+// A layout gives every parameter an element offset in one flat buffer: unit after unit, parameter after parameter,
+// each starting on a multiple of 64 elements (128 bytes for two-byte types), the gaps zero for ever. Weights,
+// gradients, master weights, moments and reduced sums all use the same offsets, whatever their element type, so that
+// flat kernels, collectives over a range of units, and checkpoints speak of the same numbers. Pure data: built once
+// from a model, immutable.
 //
 //   unit 0                                   unit 1
 //   | wte ........ | pad | wpe .... | pad |  | ln_1.weight | pad | ln_1.bias | pad | ...
@@ -29,8 +30,8 @@ typedef struct tr_layout {
 tr_status tr_layout_build(const tr_model *model, tr_layout *out);
 void tr_layout_destroy(tr_layout *layout);
 
-// The optimizer segments of elements [first, first + count): one per parameter that intersects, start relative to first.
-// Writes at most `capacity` and returns how many there are.
+// The optimizer segments of elements [first, first + count): one per parameter that intersects, start relative to
+// first. Writes at most `capacity` and returns how many there are.
 size_t tr_layout_segments(const tr_layout *layout, const tr_model *model, int64_t first, int64_t count,
                           tr_optim_segment *out, size_t capacity);
 

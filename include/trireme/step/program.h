@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The step program: what one rank does in one training step, as a list of operations.
 //
-// A program has two levels in one object. A *schedule* is the upper level: forward and backward passes of micro-batches
-// through stages, in order. *Lowering* turns it into operations on ranges of pieces and adds what state needs: counting
-// valid tokens, reducing gradients bucket by bucket as soon as they are complete, the norm, the update, publishing new
-// weights. `run` executes it, the checks here prove it complete and free of deadlock, tr_program_print shows it.
+// A program has two levels in one object. A *schedule* is the upper level: forward and backward passes of
+// micro-batches through stages, in order. *Lowering* turns it into operations on ranges of pieces and adds what state
+// needs: counting valid tokens, reducing gradients bucket by bucket as soon as they are complete, the norm, the
+// update, publishing new weights. `run` executes it, the checks here prove it complete and free of deadlock,
+// tr_program_print shows it.
 //
-// Operations sit in two lanes, compute and communication. A lane is a queue, executed in list order; edges order operations across
-// lanes and across steps: (operation, step offset <= 0) on counters that never reset. Pure data; knows no kernels.
+// Operations sit in two lanes, compute and communication. A lane is a queue, executed in list order; edges order
+// operations across lanes and across steps: (operation, step offset <= 0) on counters that never reset. Pure data;
+// knows no kernels.
 #ifndef TRIREME_STEP_PROGRAM_H
 #define TRIREME_STEP_PROGRAM_H
 
@@ -16,30 +18,35 @@
 #include <stdint.h>
 
 //      name        text       what it does
-#define TR_OP_TABLE(X)                                                                                                 \
-  X(TR_OP_F, "F", "forward pass of pieces")                                                                            \
-  X(TR_OP_B, "B", "backward pass of pieces, inputs and weights")                                                       \
-  X(TR_OP_I, "I", "backward pass for inputs only")                                                                     \
-  X(TR_OP_W, "W", "backward pass for weights only")                                                                    \
-  X(TR_OP_X, "X", "overlapped pair of a forward and a backward pass")                                                  \
-  X(TR_OP_R, "R", "recomputation of a forward pass")                                                                   \
-  X(TR_OP_SEND, "SEND", "send an activation or its gradient to a neighbouring stage")                                  \
-  X(TR_OP_RECV, "RECV", "receive it")                                                                                  \
-  X(TR_OP_GATHER, "GATHER", "gather a unit's sharded weights")                                                         \
-  X(TR_OP_RELEASE, "RELEASE", "give back gathered weights")                                                            \
-  X(TR_OP_REDUCE, "REDUCE", "sum over the data-parallel group")                                                        \
-  X(TR_OP_NORM, "NORM", "gradient norm and clip factor")                                                               \
-  X(TR_OP_UPDATE, "UPDATE", "optimizer on a unit")                                                                     \
+#define TR_OP_TABLE(X)                                                                                               \
+  X(TR_OP_F, "F", "forward pass of pieces")                                                                          \
+  X(TR_OP_B, "B", "backward pass of pieces, inputs and weights")                                                     \
+  X(TR_OP_I, "I", "backward pass for inputs only")                                                                   \
+  X(TR_OP_W, "W", "backward pass for weights only")                                                                  \
+  X(TR_OP_X, "X", "overlapped pair of a forward and a backward pass")                                                \
+  X(TR_OP_R, "R", "recomputation of a forward pass")                                                                 \
+  X(TR_OP_SEND, "SEND", "send an activation or its gradient to a neighbouring stage")                                \
+  X(TR_OP_RECV, "RECV", "receive it")                                                                                \
+  X(TR_OP_GATHER, "GATHER", "gather a unit's sharded weights")                                                       \
+  X(TR_OP_RELEASE, "RELEASE", "give back gathered weights")                                                          \
+  X(TR_OP_REDUCE, "REDUCE", "sum over the data-parallel group")                                                      \
+  X(TR_OP_NORM, "NORM", "gradient norm and clip factor")                                                             \
+  X(TR_OP_UPDATE, "UPDATE", "optimizer on a unit")                                                                   \
   X(TR_OP_PUBLISH, "PUBLISH", "master weights to working weights")
 
 typedef enum tr_op_kind {
 #define X(name, text, what) name,
   TR_OP_TABLE(X)
 #undef X
-  TR_OP_KIND_COUNT
+      TR_OP_KIND_COUNT
 } tr_op_kind;
 
-typedef enum tr_op_role { TR_ROLE_NONE, TR_ROLE_GRADIENT, TR_ROLE_COUNT, TR_ROLE_LOSS } tr_op_role; // what REDUCE sums
+typedef enum tr_op_role {
+  TR_ROLE_NONE,
+  TR_ROLE_GRADIENT,
+  TR_ROLE_COUNT,
+  TR_ROLE_LOSS
+} tr_op_role; // what REDUCE sums
 typedef enum tr_lane { TR_LANE_COMPUTE, TR_LANE_COMM } tr_lane;
 typedef enum tr_phase { TR_PHASE_TRAIN, TR_PHASE_EVAL } tr_phase;
 
@@ -52,33 +59,39 @@ typedef struct tr_op {
   uint16_t unit_begin, unit_end; // UPDATE, PUBLISH, REDUCE: units
   uint16_t bucket;
   int32_t microbatch;
-  int32_t version;               // parameter version used, relative to this step
-  uint32_t piece_begin, piece_end; // executed ascending by F, descending by B, I, W
-  int32_t peer, group;           // group: number of a mesh axis
+  int32_t version;                   // parameter version used, relative to this step
+  uint32_t piece_begin, piece_end;   // executed ascending by F, descending by B, I, W
+  int32_t peer, group;               // group: number of a mesh axis
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
-  uint32_t edge_begin, edge_end; // into the program's edges: what must be done before
+  uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
 
-typedef struct tr_edge { uint32_t op; int32_t step_offset; } tr_edge;
+typedef struct tr_edge {
+  uint32_t op;
+  int32_t step_offset;
+} tr_edge;
 
 // What lowering needs to know of a model: nothing but numbers.
 typedef struct tr_step_model {
   int npiece, nunit;
-  const int *unit_last_piece;   // [nunit] when backward has passed this piece, the unit's gradient is complete
-  const int64_t *unit_start;    // [nunit + 1] elements
+  const int *unit_last_piece; // [nunit] when backward has passed this piece, the unit's gradient is complete
+  const int64_t *unit_start;  // [nunit + 1] elements
 } tr_step_model;
 
 typedef enum tr_grad_sync { TR_SYNC_LAST, TR_SYNC_EVERY } tr_grad_sync;
 
 typedef struct tr_step_options {
-  int microbatches;       // per rank and step
-  int dp;                 // ranks that gradients are summed over
-  int split_backward;     // I then W instead of B (later schedules use it; results are equal)
-  tr_grad_sync grad_sync; // reduce after the last micro-batch, or after every one
+  int microbatches;        // per rank and step
+  int dp;                  // ranks that gradients are summed over
+  int split_backward;      // I then W instead of B (later schedules use it; results are equal)
+  tr_grad_sync grad_sync;  // reduce after the last micro-batch, or after every one
   int64_t bucket_elements; // reduce in buckets of at least this many elements; 0: one bucket per unit
 } tr_step_options;
 
-typedef struct tr_bucket { int unit_begin, unit_end; int last_piece; } tr_bucket;
+typedef struct tr_bucket {
+  int unit_begin, unit_end;
+  int last_piece;
+} tr_bucket;
 
 typedef struct tr_program {
   tr_op *op;
@@ -97,9 +110,10 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
 
-// Prove a training step's program of one rank: every piece of every micro-batch forward exactly once before its backward; each unit reduced after
-// its last contribution, then updated once, then published; first/last flags right; no cycle over lanes and edges; slots within
-// their counts and never in use twice; every order that a result depends on kept by a lane or an edge. TR_ERR_PLAN names the first operation that breaks a rule.
+// Prove a training step's program of one rank: every piece of every micro-batch forward exactly once before its
+// backward; each unit reduced after its last contribution, then updated once, then published; first/last flags right;
+// no cycle over lanes and edges; slots within their counts and never in use twice; every order that a result depends
+// on kept by a lane or an edge. TR_ERR_PLAN names the first operation that breaks a rule.
 tr_status tr_program_check(const tr_program *program, const tr_step_model *model, const tr_step_options *options);
 
 const char *tr_op_name(tr_op_kind kind); // "REDUCE"

@@ -12,30 +12,30 @@
 #include <string.h>
 
 //      name        bytes text   safetensors
-#define TR_DTYPE_TABLE(X)                                                                                              \
-  X(TR_F32, 4, "f32", "F32")                                                                                           \
-  X(TR_BF16, 2, "bf16", "BF16")                                                                                        \
-  X(TR_F16, 2, "f16", "F16")                                                                                           \
-  X(TR_F8E4M3, 1, "f8e4m3", "F8_E4M3")                                                                                 \
-  X(TR_F8E5M2, 1, "f8e5m2", "F8_E5M2")                                                                                 \
-  X(TR_F64, 8, "f64", "F64")                                                                                           \
-  X(TR_I32, 4, "i32", "I32")                                                                                           \
-  X(TR_I64, 8, "i64", "I64")                                                                                           \
+#define TR_DTYPE_TABLE(X)                                                                                            \
+  X(TR_F32, 4, "f32", "F32")                                                                                         \
+  X(TR_BF16, 2, "bf16", "BF16")                                                                                      \
+  X(TR_F16, 2, "f16", "F16")                                                                                         \
+  X(TR_F8E4M3, 1, "f8e4m3", "F8_E4M3")                                                                               \
+  X(TR_F8E5M2, 1, "f8e5m2", "F8_E5M2")                                                                               \
+  X(TR_F64, 8, "f64", "F64")                                                                                         \
+  X(TR_I32, 4, "i32", "I32")                                                                                         \
+  X(TR_I64, 8, "i64", "I64")                                                                                         \
   X(TR_U8, 1, "u8", "U8")
 
 typedef enum tr_dtype {
 #define X(name, nbyte, text, st) name,
   TR_DTYPE_TABLE(X)
 #undef X
-  TR_DTYPE_COUNT
+      TR_DTYPE_COUNT
 } tr_dtype;
 
 typedef uint16_t tr_bf16; // the upper half of an f32
 typedef uint16_t tr_f16;
 
-size_t tr_dtype_size(tr_dtype type);               // bytes of one element
-const char *tr_dtype_name(tr_dtype type);          // "bf16"
-const char *tr_dtype_safetensors(tr_dtype type);   // "BF16"
+size_t tr_dtype_size(tr_dtype type);                       // bytes of one element
+const char *tr_dtype_name(tr_dtype type);                  // "bf16"
+const char *tr_dtype_safetensors(tr_dtype type);           // "BF16"
 tr_status tr_dtype_parse(const char *text, tr_dtype *out); // either spelling
 
 static inline float tr_bf16_to_f32(tr_bf16 value) {
