@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Reading a command's arguments by its table, finding the checkpoint a path means, and cutting bytes into
+// characters: what generate and inspect share.
+#include "cli/arguments_internal.h"
+#include "cli/cli_internal.h"
+#include "trireme/base/file.h"
+#include "trireme/base/text.h"
+#include "trireme/ckpt/checkpoint.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_OPTIONS = 32 };
+
+static tr_status out_of_range(const char *command, const tr__argument *a, const char *value,
+                              const char *kind) {
+  return tr__cli_usage(command, "%s takes %s between %.15g and %.15g, not '%.80s'", a->name, kind, a->min,
+                       a->max, value);
+}
+
+static tr_status set_choice(const char *command, const tr__argument *a, const char *value) {
+  size_t n = 0;
+  while (a->choices[n] && strcmp(a->choices[n], value) != 0) n++;
+  if (a->choices[n]) return *(int *)a->out = (int)n, TR_OK;
+  tr_text list = {0};
+  for (size_t i = 0; i < n; i++) tr_text_append(&list, "%s%s", i ? " or " : "", a->choices[i]);
+  const char *closest = tr_text_closest(value, a->choices, n);
+  tr_status status =
+      tr__cli_usage(command, "%s takes %s, not '%.80s'%s%s%s", a->name, list.data ? list.data : "", value,
+                    closest ? "; did you mean '" : "", closest ? closest : "", closest ? "'?" : "");
+  tr_text_free(&list);
+  return status;
+}
+
+static tr_status set_value(const char *command, const tr__argument *a, const char *value) {
+  int64_t count;
+  double real;
+  switch (a->kind) {
+  case TR__ARGUMENT_COUNT:
+    if (tr_parse_count(value, &count) < 0 || (double)count < a->min || (double)count > a->max)
+      return out_of_range(command, a, value, "a whole number");
+    *(int64_t *)a->out = count;
+    return TR_OK;
+  case TR__ARGUMENT_REAL:
+    if (tr_parse_real(value, &real) < 0 || !(real >= a->min && real <= a->max))
+      return out_of_range(command, a, value, "a number");
+    *(double *)a->out = real;
+    return TR_OK;
+  case TR__ARGUMENT_CHOICE: return set_choice(command, a, value);
+  default: *(const char **)a->out = value; return TR_OK;
+  }
+}
+
+static tr_status unknown(const char *command, const tr__argument *table, size_t ntable,
+                         const char *argument) {
+  const char *names[MOST_OPTIONS];
+  char word[64];
+  size_t n = ntable < MOST_OPTIONS ? ntable : MOST_OPTIONS;
+  for (size_t i = 0; i < n; i++) names[i] = table[i].name;
+  snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
+  const char *closest = tr_text_closest(word, names, n);
+  if (closest) return tr__cli_usage(command, "there is no option '%s'; did you mean '%s'?", word, closest);
+  tr_text list = {0};
+  for (size_t i = 0; i < n; i++) tr_text_append(&list, "%s%s", i ? " " : "", names[i]);
+  tr_status status =
+      tr__cli_usage(command, "there is no option '%s'; there are: %s", word, list.data ? list.data : "");
+  tr_text_free(&list);
+  return status;
+}
+
+static tr_status take_option(const char *command, int argc, char **argv, int *i, const tr__argument *table,
+                             size_t ntable) {
+  const char *argument = argv[*i], *value;
+  for (size_t k = 0; k < ntable; k++) {
+    const tr__argument *a = &table[k];
+    if (a->kind == TR__ARGUMENT_FLAG) {
+      if (strcmp(argument, a->name) == 0) return *(int *)a->out = 1, TR_OK;
+      continue;
+    }
+    if (!tr__cli_option(argc, argv, i, a->name, &value)) continue;
+    return value ? set_value(command, a, value) : tr__cli_usage(command, "%s needs a value", a->name);
+  }
+  return unknown(command, table, ntable, argument);
+}
+
+tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
+                        const char *what, const char **path) {
+  *path = NULL;
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] == '-' && argv[i][1]) {
+      TR_TRY(take_option(command, argc, argv, &i, table, ntable));
+    } else if (*path) {
+      return tr__cli_usage(command, "'%.80s' and '%.80s' are two paths; give one", *path, argv[i]);
+    } else {
+      *path = argv[i];
+    }
+  }
+  return *path && **path ? TR_OK : tr__cli_usage(command, "give %s", what);
+}
+
+static int has(const char *folder, const char *name) {
+  char path[4096];
+  return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && tr_file_exists(path);
+}
+
+tr_status tr__cli_find_checkpoint(const char *path, char *out, size_t nbyte) {
+  char below[4096];
+  int is_run = !has(path, "manifest.json") && !has(path, "model.safetensors") && has(path, "checkpoints");
+  if (!is_run || snprintf(below, sizeof below, "%s/checkpoints", path) >= (int)sizeof below)
+    return tr_ckpt_find(path, 0, out, nbyte);
+  return tr_ckpt_find(below, 0, out, nbyte);
+}
+
+// The least code point of each length, so that over-long forms are refused; surrogates and what is beyond
+// Unicode too.
+static int is_code_point(unsigned long code, size_t length) {
+  static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
+  return code >= least[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+}
+
+size_t tr__cli_character(const char *text, size_t n, int *valid) {
+  const unsigned char *c = (const unsigned char *)text;
+  size_t length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+  *valid = length == 1;
+  if (length < 2) return 1;
+  unsigned long code = c[0] & (0x7fu >> length);
+  for (size_t i = 1; i < length; i++) {
+    if (i == n) return 0;
+    if ((c[i] & 0xc0) != 0x80) return i;
+    code = code << 6 | (c[i] & 0x3fu);
+  }
+  *valid = is_code_point(code, length);
+  return *valid ? length : 1;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Arguments of the commands that take a path and options: one table per command, from which parsing and every
+// message about a wrong use come. (train is different: its settings come from the option table of the train
+// module.)
+#ifndef TRIREME_CLI_ARGUMENTS_INTERNAL_H
+#define TRIREME_CLI_ARGUMENTS_INTERNAL_H
+
+#include "trireme/base/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tr__argument_kind {
+  TR__ARGUMENT_FLAG,   // int: set to 1
+  TR__ARGUMENT_COUNT,  // int64_t, min <= value <= max
+  TR__ARGUMENT_REAL,   // double, min <= value <= max
+  TR__ARGUMENT_TEXT,   // const char *
+  TR__ARGUMENT_CHOICE, // int: index into `choices`
+} tr__argument_kind;
+
+typedef struct tr__argument {
+  const char *name; // "--tokens"
+  tr__argument_kind kind;
+  void *out;
+  double min, max;
+  const char *choices[4]; // ends with NULL
+} tr__argument;
+
+// Options of `table` anywhere, and exactly one other argument, *path ("what" it is, for the message when it
+// is missing). Everything else is TR_ERR_USAGE naming the argument and what would work.
+tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
+                        const char *what, const char **path);
+
+// The folder to load from a checkpoint, a folder of checkpoints (its newest), a run's folder or a Hugging
+// Face folder.
+tr_status tr__cli_find_checkpoint(const char *path, char *out, size_t nbyte);
+
+// Length of the character that starts at text[0]: 0 when it may still become whole with more bytes than `n`.
+// *valid 0: these bytes are no UTF-8.
+size_t tr__cli_character(const char *text, size_t n, int *valid);
+
+#endif

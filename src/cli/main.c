@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+// The entry point of the command: picks the command, maps failures to exit codes, and holds the helpers that all share.
+#include "cli/cli_internal.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const tr__command commands[] = {
+    {"train", "train a model: RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]", tr__cli_train},
+    {"generate", "continue a text: CKPT --prompt TEXT", tr__cli_generate},
+    {"inspect", "show what a checkpoint or a safetensors file holds", tr__cli_inspect},
+    {"man", "print the manual page of the settings (roff)", tr__cli_man},
+};
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
+
+static void print_help(FILE *out) {
+  fprintf(out, "trireme %s: train neural networks on many ranks\n\nusage: trireme COMMAND [ARGUMENTS]\n\n", TRIREME_VERSION);
+  for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+  fprintf(out, "\n  trireme COMMAND --help   what a command takes, with examples\n"
+               "  trireme --version        the version\n\n"
+               "exit codes: 0 ok, 2 usage, 3 configuration or plan, 4 data or checkpoint, 5 memory, 6 peer lost,\n"
+               "            7 timeout, 8 not a number, 9 verification failed, 10 input/output\n");
+}
+
+int tr__cli_fail(tr_status status) {
+  fflush(stdout);
+  fprintf(stderr, "trireme: %s\n", *tr_status_text() ? tr_status_text() : tr_status_meaning(status));
+  return tr_status_exit_code(status);
+}
+
+tr_status tr__cli_usage(const char *command, const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return tr_error(TR_ERR_USAGE, "%s: %s (see trireme %s --help)", command, text, command);
+}
+
+int tr__cli_option(int argc, char **argv, int *i, const char *name, const char **value) {
+  size_t n = strlen(name);
+  if (strncmp(argv[*i], name, n) != 0) return 0;
+  if (argv[*i][n] == '=') {
+    *value = argv[*i] + n + 1;
+    return 1;
+  }
+  if (argv[*i][n] != '\0') return 0;
+  *value = *i + 1 < argc ? argv[++*i] : NULL;
+  return 1;
+}
+
+int tr__cli_wants_help(int argc, char **argv) {
+  for (int i = 1; i < argc; i++)
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return 1;
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *name = argc > 1 ? argv[1] : "--help";
+  if (strcmp(name, "--version") == 0) {
+    printf("trireme %s\n", TRIREME_VERSION);
+    return 0;
+  }
+  if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    print_help(argc > 1 ? stdout : stderr);
+    return argc > 1 ? 0 : 2;
+  }
+  for (int i = 0; i < COMMAND_COUNT; i++)
+    if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
+  fprintf(stderr, "trireme: there is no command '%s'\n\n", name);
+  print_help(stderr);
+  return 2;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Fault injection, for tests of mishaps and for people who want to see what happens: TRIREME_FAULT names a rank, an
+// operation (of the step program, a point inside a collective, or SAVE), a step and an action. Without the variable nothing is installed.
+//   TRIREME_FAULT="rank=1,op=F,step=3,action=kill"        also stop, segv, exit, error, sleep (2 s); count=N: the N-th time
+// The step is the one that messages name: operations belong to step S when S updates were done before, SAVE when S are done.
+#include "train/train_internal.h"
+#include "trireme/base/clock.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct tr__fault {
+  char op[32], action[16];
+  int64_t rank, step, count; // step -1: any
+  int64_t seen, at_step;
+  int failed;
+} fault;
+
+static const char *const actions[] = {"kill", "stop", "segv", "exit", "error", "sleep"};
+
+static tr_status bad_fault(const char *text, const char *what) {
+  return tr_error(TR_ERR_CONFIG,
+                  "TRIREME_FAULT '%s': %s; the form is rank=R,op=NAME,step=S,count=N,action=kill|stop|segv|exit|error|sleep, "
+                  "where NAME is an operation (F, B, NORM, UPDATE), SAVE or a point of a collective (allreduce.reduce)",
+                  text, what);
+}
+
+static int parse_number(const char *value, int64_t *out) {
+  char *end;
+  long long number = strtoll(value, &end, 10);
+  *out = number;
+  return *value && !*end && number >= 0;
+}
+
+// 0: the field is not known, or its value is not what it should be.
+static int parse_field(fault *f, char *field) {
+  char *value = strchr(field, '=');
+  if (!value) return 0;
+  *value++ = '\0';
+  if (strcmp(field, "rank") == 0) return parse_number(value, &f->rank);
+  if (strcmp(field, "step") == 0) return parse_number(value, &f->step);
+  if (strcmp(field, "count") == 0) return parse_number(value, &f->count) && f->count > 0;
+  char *to = strcmp(field, "op") == 0 ? f->op : strcmp(field, "action") == 0 ? f->action : NULL;
+  size_t room = to == f->op ? sizeof f->op : sizeof f->action;
+  if (!to || !*value || strlen(value) >= room) return 0;
+  memcpy(to, value, strlen(value) + 1);
+  return 1;
+}
+
+static int known_action(const char *action) {
+  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++)
+    if (strcmp(action, actions[i]) == 0) return 1;
+  return 0;
+}
+
+// The points of collectives belong to comm, so any name with a dot is taken.
+static int known_op(const char *op) {
+  for (int kind = 0; kind < TR_OP_KIND_COUNT; kind++)
+    if (strcmp(op, tr_op_name((tr_op_kind)kind)) == 0) return 1;
+  return strcmp(op, "SAVE") == 0 || strchr(op, '.') != NULL;
+}
+
+static tr_status parse(const char *text, int64_t ranks, fault *out) {
+  fault f = {.rank = 0, .step = -1, .count = 1};
+  char *copy = strdup(text), *save = NULL;
+  if (!copy) return tr_error(TR_ERR_MEMORY, "no memory for TRIREME_FAULT");
+  int good = 1;
+  for (char *field = strtok_r(copy, ",", &save); field && good; field = strtok_r(NULL, ",", &save)) good = parse_field(&f, field);
+  free(copy);
+  if (!good) return bad_fault(text, "a part of it is not understood");
+  if (!known_op(f.op)) return bad_fault(text, "there is no such operation");
+  if (!known_action(f.action)) return bad_fault(text, "there is no such action");
+  if (f.rank >= ranks) return bad_fault(text, "there is no such rank");
+  *out = f;
+  return TR_OK;
+}
+
+tr_status tr__fault_check(const tr_train_plan *plan) {
+  const char *text = getenv("TRIREME_FAULT");
+  fault f;
+  return text && *text ? parse(text, plan->config->run.ranks, &f) : TR_OK;
+}
+
+static void strike(tr__trainer *t) {
+  fault *f = t->fault;
+  if (strcmp(f->action, "kill") == 0) raise(SIGKILL);
+  else if (strcmp(f->action, "stop") == 0) raise(SIGSTOP);
+  else if (strcmp(f->action, "segv") == 0) raise(SIGSEGV);
+  else if (strcmp(f->action, "exit") == 0) _exit(3);
+  else if (strcmp(f->action, "sleep") == 0) tr_clock_sleep_ns(2000000000);
+  else f->failed = 1;
+}
+
+void tr__fault_point(tr__trainer *t, const char *op) {
+  fault *f = t->fault;
+  if (!f || strcmp(f->op, op) != 0 || (f->step >= 0 && f->at_step != f->step)) return;
+  if (++f->seen == f->count) strike(t);
+}
+
+void tr__fault_at_step(tr__trainer *t, int64_t step) {
+  if (t->fault) t->fault->at_step = step;
+}
+
+static void at_op(void *user, int64_t step, uint32_t index, const tr_op *op) {
+  (void)index;
+  tr__trainer *t = user;
+  tr__fault_at_step(t, step);
+  tr__fault_point(t, tr_op_name((tr_op_kind)op->kind));
+}
+
+static void at_comm(void *user, const char *point) { tr__fault_point(user, point); }
+
+tr_status tr__fault_open(tr__trainer *t) {
+  const char *text = getenv("TRIREME_FAULT");
+  fault f;
+  if (!text || !*text) return TR_OK;
+  TR_TRY(parse(text, t->plan->config->run.ranks, &f));
+  if (f.rank != t->rank) return TR_OK;
+  t->fault = malloc(sizeof f);
+  if (!t->fault) return tr_error(TR_ERR_MEMORY, "no memory for TRIREME_FAULT");
+  *t->fault = f;
+  tr_comm_set_hook(t->comm, at_comm, t);
+  return TR_OK;
+}
+
+void tr__fault_close(tr__trainer *t) {
+  if (t->fault) tr_comm_set_hook(t->comm, NULL, NULL);
+  free(t->fault);
+  t->fault = NULL;
+}
+
+void tr__fault_observe(tr__trainer *t, tr_run_observer *observer) {
+  if (t->fault) *observer = (tr_run_observer){.op_begin = at_op, .user = t};
+}
+
+tr_status tr__fault_status(tr__trainer *t) {
+  if (!t->fault || !t->fault->failed) return TR_OK;
+  return tr_error(TR_ERR_INTERNAL, "injected failure in %s of step %lld", t->fault->op, (long long)t->fault->at_step);
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// What a run says while it goes: one line per log step, the same facts as a JSON object in metrics.jsonl, and a progress bar
+// between lines when a person is watching. Only rank 0 speaks; the loss is the mean over all ranks' valid tokens.
+#include "train/train_internal.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/file.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void metrics_path(const tr__trainer *t, char *out, size_t nbyte) {
+  snprintf(out, nbyte, "%s/metrics.jsonl", t->plan->config->train.folder);
+}
+
+static tr_status append_record(const tr__trainer *t, json_t *record) {
+  char path[4096], *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(record);
+  if (!text) return tr_error(TR_ERR_MEMORY, "no memory for a metrics record");
+  size_t n = strlen(text);
+  text[n] = '\n'; // in place of the terminating zero: one write per line
+  metrics_path(t, path, sizeof path);
+  tr_status status = tr_file_append(path, text, n + 1);
+  free(text);
+  return status;
+}
+
+tr_status tr__metrics_event(tr__trainer *t, const char *event) {
+  if (t->rank != 0) return TR_OK;
+  char now[32];
+  tr_clock_utc(now, sizeof now);
+  return append_record(t, json_pack("{s:s, s:I, s:s}", "event", event, "step", (json_int_t)t->step, "time", now));
+}
+
+void tr__metrics_start(tr__trainer *t) {
+  t->begin_ns = t->mark_ns = tr_clock_ns();
+  t->mark_tokens = t->tokens;
+  t->mark_step = t->start_step = t->step;
+  t->val_step = -1;
+}
+
+typedef struct rates { double seconds, tokens_per_s, flops_per_s, data_wait, comm_wait, eta; } rates;
+
+static rates measure(const tr__trainer *t, int64_t now) {
+  rates r = {.seconds = (double)(now - t->mark_ns) * 1e-9};
+  if (r.seconds <= 0) r.seconds = 1e-9;
+  r.tokens_per_s = (double)(t->tokens - t->mark_tokens) / r.seconds;
+  r.flops_per_s = r.tokens_per_s * tr_model_flops(t->plan->model, t->plan->config->data.sequence);
+  r.data_wait = (double)t->data_ns * 1e-9 / r.seconds;
+  r.comm_wait = (double)t->comm_ns * 1e-9 / r.seconds;
+  int64_t done = t->step - t->start_step;
+  double elapsed = (double)(now - t->begin_ns) * 1e-9;
+  r.eta = done > 0 ? elapsed / (double)done * (double)(t->plan->steps - t->step) : 0;
+  return r;
+}
+
+static tr_status write_record(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
+  json_t *record = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:b}", "step", (json_int_t)t->step,
+                             "loss", isfinite(result->loss) ? json_real(result->loss) : json_null(), "grad_norm",
+                             isfinite(result->norm) ? json_real(result->norm) : json_null(), "clip", result->clip, "lr", lr,
+                             "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s", r->flops_per_s,
+                             "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait, "comm_wait",
+                             r->comm_wait, "eta_s", r->eta, "skipped", result->skipped);
+  if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", json_real(t->val_loss));
+  return append_record(t, record);
+}
+
+static void clear_progress(tr__trainer *t) {
+  if (t->progress_shown) fputs("\r\033[K", stdout);
+  t->progress_shown = 0;
+}
+
+static void print_line(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
+  char rate[32], tokens[32], flops[32], memory[32], eta[32];
+  tr_format_count(rate, sizeof rate, r->tokens_per_s);
+  tr_format_count(tokens, sizeof tokens, (double)t->tokens);
+  tr_format_bytes(memory, sizeof memory, (double)t->plan->rank_nbyte);
+  tr_format_duration(eta, sizeof eta, r->eta);
+  snprintf(flops, sizeof flops, "%.1f", r->flops_per_s * 1e-9);
+  clear_progress(t);
+  printf("step %lld/%lld | loss %.4f | ", (long long)t->step, (long long)t->plan->steps,
+         tr__unsigned_nan(result->loss));
+  if (t->val_step == t->step) printf("val_loss %.4f | ", tr__unsigned_nan(t->val_loss));
+  printf("norm %.3f clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s | mem %s | data %.1f%% | eta %s%s\n",
+         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, memory, 100 * r->data_wait, eta,
+         result->skipped ? " | skipped" : "");
+  fflush(stdout);
+}
+
+static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t now) {
+  enum { WIDTH = 30 };
+  if (!t->plan->progress) return;
+  char bar[WIDTH + 1], eta[32];
+  int64_t steps = t->plan->steps > 0 ? t->plan->steps : 1;
+  int filled = (int)(t->step * WIDTH / steps);
+  for (int i = 0; i < WIDTH; i++) bar[i] = i < filled ? '#' : '.';
+  bar[WIDTH] = 0;
+  tr_format_duration(eta, sizeof eta, measure(t, now).eta);
+  printf("\r\033[K[%s] %lld/%lld  loss %.4f  eta %s", bar, (long long)t->step, (long long)t->plan->steps, result->loss, eta);
+  fflush(stdout);
+  t->progress_shown = 1;
+}
+
+tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double lr, int log_now) {
+  if (t->rank != 0) return TR_OK;
+  int64_t now = tr_clock_ns();
+  if (!log_now) {
+    show_progress(t, result, now);
+    return TR_OK;
+  }
+  rates r = measure(t, now);
+  print_line(t, result, lr, &r);
+  t->mark_tokens = t->tokens;
+  t->mark_step = t->step;
+  t->data_ns = t->comm_ns = 0;
+  TR_TRY(write_record(t, result, lr, &r));
+  t->mark_ns = tr_clock_ns();
+  return TR_OK;
+}

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: full
+# timeout: 240
+# A run that was stopped or killed and goes on ends exactly like one that was not disturbed: the same bits in the weights
+# and in every logged loss. On another number of ranks it ends within the rounding of sums. What must not change is refused.
+. "$(dirname "$0")/lib.sh"
+
+same_run() { # NAME FOLDER FOLDER
+  if [ "$(weights_hash "$2")" != "$(weights_hash "$3")" ]; then fail "$1: other weights"; fi
+  diff <(losses "$2") <(losses "$3") >/dev/null || fail "$1: other losses: $(diff <(losses "$2") <(losses "$3") | head -n 4)"
+  if [ "$(val_loss "$2")" != "$(val_loss "$3")" ]; then fail "$1: other val_loss: $(val_loss "$2") $(val_loss "$3")"; fi
+}
+
+# stop_and_resume NAME ARGUMENTS: 30 steps at once; killed in step 17 after a checkpoint at 10; stopped by SIGTERM after step 18.
+stop_and_resume() {
+  local name=$1 whole=$work/$1-whole killed=$work/$1-killed stopped=$work/$1-stopped
+  shift
+  local run=("${tiny[@]}" train.steps=30 train.eval_every=7 "$@")
+  train "${run[@]}" train.folder="$whole"
+  expect "$name whole" 0
+
+  TRIREME_FAULT="rank=0,op=F,step=17,action=kill" train "${run[@]}" train.folder="$killed" checkpoint.every=10 run.launch=processes
+  expect "$name killed" 6
+  train "${run[@]}" train.folder="$killed" checkpoint.every=10
+  expect "$name killed, again" 0
+  grep -q ': 10 of 30 steps done' "$work/out" || fail "$name: not resumed from step 10: $(said)"
+  same_run "$name killed" "$whole" "$killed"
+
+  # Rank 0 sleeps before it ends its 18th step; meanwhile the request to stop arrives.
+  TRIREME_FAULT="rank=0,op=UPDATE,step=17,action=sleep" "$TRIREME" train "${run[@]}" train.folder="$stopped" >"$work/out" 2>"$work/err" &
+  local launcher=$!
+  wait_until logged 17 "$stopped" || fail "$name: no 17 steps: $(said)"
+  kill -s TERM "$launcher"
+  wait "$launcher"
+  rc=$?
+  expect "$name stopped" 0
+  grep -q '^stopped as asked after step 18, saved' "$work/out" || fail "$name: not stopped after step 18: $(said)"
+  cp "$stopped/metrics.jsonl" "$work/before"
+  train "${run[@]}" train.folder="$stopped"
+  expect "$name stopped, again" 0
+  same_run "$name stopped" "$whole" "$stopped"
+  cmp -s -n "$(wc -c <"$work/before")" "$work/before" "$stopped/metrics.jsonl" || fail "$name: metrics were not appended to"
+  if [ "$(grep -c '"event":"resume","step":18' "$stopped/metrics.jsonl")" != 1 ]; then fail "$name: no resume event"; fi
+}
+
+stop_and_resume plain -n 1
+stop_and_resume dropout -n 2 model.dropout=0.1 batch.micro=2
+stop_and_resume bf16 -n 3 precision.compute=bf16 model.dropout=0.1
+stop_and_resume sgd -n 2 optim.kind=sgd optim.momentum=0.9 optim.nesterov=true lr.lr=0.05
+stop_and_resume epoch -n 2 data.sequence=32 batch.sequences=60 train.epochs=1.01 comm.grad_sync=every
+stop_and_resume threads -n 2 run.launch=threads comm.bucket=1000 checkpoint.keep=1
+
+# ---- other numbers of ranks: 10 steps on one, 10 on two, 10 on three
+for type in f32 bf16; do
+  moving=("${tiny[@]}" train.folder="$work/moving-$type" precision.compute="$type" model.dropout=0.1 lr.kind=constant optim.eps=1e-6)
+  train "${moving[@]}" -n 1 train.steps=10
+  expect "$type on 1" 0
+  train "${moving[@]}" -n 2 train.steps=20
+  expect "$type on 2" 0
+  train "${moving[@]}" -n 3 train.steps=30
+  expect "$type on 3" 0
+  train "${moving[@]}" -n 1 train.folder="$work/still-$type" train.steps=30
+  expect "$type on 1 alone" 0
+done
+a=$(final_loss "$work/moving-f32") b=$(final_loss "$work/still-f32")
+within 1e-5 "$a" "$b" || fail "f32 on 1, 2, 3 ranks: loss $a, on one $b"
+weights_within 1e-4 "$work/moving-f32" "$work/still-f32" || fail "f32 on 1, 2, 3 ranks: weights differ by more than 1e-4"
+a=$(final_loss "$work/moving-bf16") b=$(final_loss "$work/still-bf16")
+within 0.01 "$a" "$b" || fail "bf16 on 1, 2, 3 ranks: loss $a, on one $b"
+
+# ---- refusals
+run=("${tiny[@]}" -n 2 train.folder="$work/moving-f32" train.steps=40)
+hash=$(weights_hash "$work/moving-f32")
+train "${run[@]}" train.seed=99
+expect "other seed" 3 'train.seed=1234'
+train "${run[@]}" batch.sequences=24
+expect "other batch" 3 'batch.sequences=12'
+train "${run[@]}" data.sequence=16
+expect "other sequence" 3 'data.sequence=32'
+train "${run[@]}" optim.kind=sgd
+expect "other optimizer" 3 'optim.kind=adamw'
+train "${run[@]}" train.resume=never
+expect "resume=never" 3 'train.resume is never'
+train "${run[@]}" model.layers=3
+expect "other model" 4 'h\.2\.'
+make_text 70 "$work/other.txt"
+train "${run[@]}" data.path="$work/other.txt"
+expect "other data" 4 'data.changed=accept'
+if [ "$(weights_hash "$work/moving-f32")" != "$hash" ]; then fail "a refused resume changed the checkpoint"; fi
+train "${run[@]}" data.path="$work/other.txt" data.changed=accept
+expect "other data accepted" 0
+train "${run[@]}" data.path="$work/other.txt"
+expect "its checkpoint knows the new data" 0
+grep -q '^nothing to do: 40 of 40' "$work/out" || fail "a finished run has nothing to do: $(said)"
+finish
