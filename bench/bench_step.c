@@ -47,8 +47,14 @@ static tr_status make_input(const setup *s, int rank, tr_model_input *out) {
     sample[i] = i / s->sequence;
   }
   for (int i = 0; i <= s->micro; i++) start[i] = (int32_t)(i * s->sequence);
-  *out = (tr_model_input){.rows = n, .nseq = s->micro, .token = token, .target = target, .position = position,
-                          .sample = sample, .start = start, .valid = n};
+  *out = (tr_model_input){.rows = n,
+                          .nseq = s->micro,
+                          .token = token,
+                          .target = target,
+                          .position = position,
+                          .sample = sample,
+                          .start = start,
+                          .valid = n};
   return TR_OK;
 }
 
@@ -126,8 +132,10 @@ static double measure(setup *s, int ranks, int threads) {
 static double report(setup *s, int ranks, int threads, double peak, double base) {
   double seconds = measure(s, ranks, threads);
   if (seconds <= 0) exit(1);
-  double tokens = (double)(ranks * s->micro * s->sequence) / seconds, flops = tokens * tr_model_flops(s->model, s->sequence);
-  printf("%5d %7d %9.1f %10.1f %12.1f %9.1f%%", ranks, threads, seconds * 1e3, tokens, flops * 1e-9, 100 * flops / peak);
+  double tokens = (double)(ranks * s->micro * s->sequence) / seconds,
+         flops = tokens * tr_model_flops(s->model, s->sequence);
+  printf("%5d %7d %9.1f %10.1f %12.1f %9.1f%%", ranks, threads, seconds * 1e3, tokens, flops * 1e-9,
+         100 * flops / peak);
   if (base > 0) printf(" %9.2fx", ranks * base / seconds);
   printf("\n");
   fflush(stdout);
@@ -146,7 +154,8 @@ static tr_status prepare(setup *s, int argc, char **argv) {
   TR_TRY(tr_gpt2_create(&s->config, &s->model));
   TR_TRY(tr_layout_build(s->model, &s->layout));
   int *last_piece = malloc(sizeof *last_piece * (size_t)s->layout.nunit);
-  s->seconds = mmap(NULL, sizeof(double) * (size_t)s->steps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  s->seconds =
+      mmap(NULL, sizeof(double) * (size_t)s->steps, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (!last_piece || s->seconds == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the benchmark's tables");
   for (int i = 0; i < s->layout.nunit; i++) last_piece[i] = tr_model_unit_last_piece(s->model, i);
   s->step_model = (tr_step_model){tr_model_pieces(s->model), s->layout.nunit, last_piece, s->layout.unit_start};
@@ -165,7 +174,8 @@ int main(int argc, char **argv) {
   printf("%s, %s, %d cores; matmul peak %s: %.1f GFLOP/s on one core, %.1f on two\n", cpu, tr_isa_name(tr_cpu_isa()),
          tr_cpu_count(), tr_dtype_name(s.type), peak1 * 1e-9, peak2 * 1e-9);
   printf("GPT-2 %.1fM parameters, sequence %lld, %d sequences per rank and step, %.1f MFLOP per token\n",
-         (double)tr_model_count(s.model) * 1e-6, (long long)s.sequence, s.micro, tr_model_flops(s.model, s.sequence) * 1e-6);
+         (double)tr_model_count(s.model) * 1e-6, (long long)s.sequence, s.micro,
+         tr_model_flops(s.model, s.sequence) * 1e-6);
   printf("ranks threads   ms/step   tokens/s      GFLOP/s  of peak   speed-up over 1 x 1\n");
   double base = report(&s, 1, 1, peak1, 0);
   report(&s, 2, 1, peak2, base);

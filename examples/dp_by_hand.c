@@ -97,8 +97,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   TR_TRY(tr_group_allreduce(tr_comm_world(comm), mine, COUNT, TR_F32, TR_SUM, NULL));
 
   gradient(&w, &e, 0, EXAMPLES, whole);
-  for (int i = 0; i < COUNT; i++)
-    difference[rank] = fmax(difference[rank], fabs((double)mine[i] - (double)whole[i]));
+  for (int i = 0; i < COUNT; i++) difference[rank] = fmax(difference[rank], fabs((double)mine[i] - (double)whole[i]));
   return TR_OK;
 }
 

@@ -50,8 +50,7 @@ static tr_status relu2_backward(const tr_piece_call *c) {
 }
 
 // No parameters, so no backward_weight; no kernels that need scratch memory, so no scratch function.
-static const tr_piece_ops relu2_ops = {
-    .kind = "relu2", .forward = relu2_forward, .backward_input = relu2_backward};
+static const tr_piece_ops relu2_ops = {.kind = "relu2", .forward = relu2_forward, .backward_input = relu2_backward};
 
 // The ports say what is read and written, and what backward will need. From that the library decides which
 // buffers live how long, and what may share memory.
@@ -237,8 +236,7 @@ int main(void) {
   if (status == TR_OK) status = build_program(&j, RANKS, &j.together);
   if (status == TR_OK) status = rank_main(NULL, &j);
   if (status == TR_OK) status = tr_launch(&launch, rank_main, &j, NULL);
-  if (status == TR_OK && !(j.last < j.first / 2))
-    status = tr_error(TR_ERR_VERIFY, "the loss did not fall by half");
+  if (status == TR_OK && !(j.last < j.first / 2)) status = tr_error(TR_ERR_VERIFY, "the loss did not fall by half");
   if (status < 0) fprintf(stderr, "%s\n", tr_status_text());
   tr_program_destroy(&j.alone);
   tr_program_destroy(&j.together);

@@ -11,10 +11,9 @@
 
 enum { MOST_OPTIONS = 32 };
 
-static tr_status out_of_range(const char *command, const tr__argument *a, const char *value,
-                              const char *kind) {
-  return tr__cli_usage(command, "%s takes %s between %.15g and %.15g, not '%.80s'", a->name, kind, a->min,
-                       a->max, value);
+static tr_status out_of_range(const char *command, const tr__argument *a, const char *value, const char *kind) {
+  return tr__cli_usage(command, "%s takes %s between %.15g and %.15g, not '%.80s'", a->name, kind, a->min, a->max,
+                       value);
 }
 
 static tr_status set_choice(const char *command, const tr__argument *a, const char *value) {
@@ -50,8 +49,7 @@ static tr_status set_value(const char *command, const tr__argument *a, const cha
   }
 }
 
-static tr_status unknown(const char *command, const tr__argument *table, size_t ntable,
-                         const char *argument) {
+static tr_status unknown(const char *command, const tr__argument *table, size_t ntable, const char *argument) {
   const char *names[MOST_OPTIONS];
   char word[64];
   size_t n = ntable < MOST_OPTIONS ? ntable : MOST_OPTIONS;

@@ -64,11 +64,7 @@ static tr_status parse(int argc, char **argv, request *r) {
   const tr__argument table[] = {
       {.name = "--prompt", .kind = TR__ARGUMENT_TEXT, .out = &r->prompt},
       {.name = "--tokens", .kind = TR__ARGUMENT_COUNT, .out = &r->tokens, .min = 0, .max = 1e9},
-      {.name = "--temperature",
-       .kind = TR__ARGUMENT_REAL,
-       .out = &r->sampling.temperature,
-       .min = 0,
-       .max = 100},
+      {.name = "--temperature", .kind = TR__ARGUMENT_REAL, .out = &r->sampling.temperature, .min = 0, .max = 100},
       {.name = "--top-k", .kind = TR__ARGUMENT_COUNT, .out = &r->sampling.top_k, .min = 0, .max = 1e9},
       {.name = "--top-p", .kind = TR__ARGUMENT_REAL, .out = &r->sampling.top_p, .min = 0, .max = 1},
       {.name = "--seed", .kind = TR__ARGUMENT_COUNT, .out = &seed, .min = 0, .max = 1e15},
@@ -78,8 +74,7 @@ static tr_status parse(int argc, char **argv, request *r) {
   TR_TRY(tr__cli_parse("generate", argc, argv, table, sizeof table / sizeof *table,
                        "a checkpoint: its folder, a folder of checkpoints or the folder of a run", &r->path));
   r->sampling.seed = (uint64_t)seed;
-  return r->prompt ? TR_OK
-                   : tr__cli_usage("generate", "give --prompt TEXT, what to continue (\"\" for nothing)");
+  return r->prompt ? TR_OK : tr__cli_usage("generate", "give --prompt TEXT, what to continue (\"\" for nothing)");
 }
 
 // ---- what comes out
@@ -197,19 +192,18 @@ static tr_status prepare(generator *g, const request *r) {
   size_t nbyte = strlen(prompt);
   g->history = malloc((nbyte + (size_t)r->tokens) * sizeof *g->history);
   g->work = malloc((size_t)g->config.vocab * sizeof *g->work);
-  if (!g->history || !g->work)
-    return tr_error(TR_ERR_MEMORY, "no memory for %lld tokens", (long long)r->tokens);
+  if (!g->history || !g->work) return tr_error(TR_ERR_MEMORY, "no memory for %lld tokens", (long long)r->tokens);
   TR_TRY(tr_tokenizer_encode(g->tokenizer, prompt, nbyte, g->history, &nprompt));
   g->length = (int64_t)nprompt;
   int64_t most = g->length + r->tokens;
   g->capacity = most < g->config.positions ? most : g->config.positions;
   if (g->length > g->capacity)
-    tr_log_warn("the prompt has %lld tokens, the model sees %lld: only the end of it counts",
-                (long long)g->length, (long long)g->capacity);
+    tr_log_warn("the prompt has %lld tokens, the model sees %lld: only the end of it counts", (long long)g->length,
+                (long long)g->capacity);
   int threads = r->threads ? (int)r->threads : useful_threads(g->model);
   TR_TRY(tr_pool_create(threads, threads <= tr_cpu_count(), NULL, NULL, &g->pool));
-  return tr_decoder_create(g->model, &g->layout, g->weights.base, r->bf16 ? TR_BF16 : TR_F32,
-                           tr_kernels_cpu(), g->pool, g->capacity, &g->decoder);
+  return tr_decoder_create(g->model, &g->layout, g->weights.base, r->bf16 ? TR_BF16 : TR_F32, tr_kernels_cpu(),
+                           g->pool, g->capacity, &g->decoder);
 }
 
 // Show the decoder the last `fresh` tokens of the history; when they do not fit, it starts again from the
@@ -254,16 +248,14 @@ static tr_status print_json(const request *r, const generator *g, writer *w, dou
   writer prompt = {.json = 1};
   tr_text_append(&prompt.pending, "%s", r->prompt);
   flush(&prompt, 1);
-  json_t *json =
-      json_pack("{s:s, s:s, s:I, s:f, s:f, s:I, s:s}", "prompt", prompt.all.data ? prompt.all.data : "",
-                "text", "", "tokens", (json_int_t)r->tokens, "seconds", seconds, "tokens_per_s",
-                seconds > 0 ? (double)r->tokens / seconds : 0, "seed", (json_int_t)r->sampling.seed,
-                "checkpoint", g->folder);
+  json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:f, s:I, s:s}", "prompt", prompt.all.data ? prompt.all.data : "",
+                           "text", "", "tokens", (json_int_t)r->tokens, "seconds", seconds, "tokens_per_s",
+                           seconds > 0 ? (double)r->tokens / seconds : 0, "seed", (json_int_t)r->sampling.seed,
+                           "checkpoint", g->folder);
   // The text may hold zero bytes, so its length is given.
   if (json) json_object_set_new(json, "text", json_stringn(w->all.data ? w->all.data : "", w->all.size));
   char *text = json ? json_dumps(json, JSON_REAL_PRECISION(6)) : NULL;
-  tr_status status =
-      text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the JSON object, or the path is no UTF-8");
+  tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the JSON object, or the path is no UTF-8");
   if (text) puts(text);
   free(text);
   json_decref(json);
@@ -281,9 +273,8 @@ static tr_status generate(generator *g, const request *r, writer *w) {
   flush(w, 1);
   if (r->json) TR_TRY(print_json(r, g, w, tr_clock_seconds() - begin));
   if (!r->json) putchar('\n');
-  return fflush(stdout) != 0 || ferror(stdout)
-             ? tr_error(TR_ERR_IO, "cannot write the text to standard output")
-             : TR_OK;
+  return fflush(stdout) != 0 || ferror(stdout) ? tr_error(TR_ERR_IO, "cannot write the text to standard output")
+                                               : TR_OK;
 }
 
 static void close_generator(generator *g) {

@@ -167,16 +167,14 @@ static void add_model(const char *folder, json_t *about) {
   json_object_set_new(about, "parameters", json_integer((json_int_t)tr_model_count(model)));
   json_object_set_new(about, "model",
                       json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "kind", tr_model_name(model), "layers",
-                                (json_int_t)c.layers, "width", (json_int_t)c.width, "heads",
-                                (json_int_t)c.heads, "vocab", (json_int_t)c.vocab, "positions",
-                                (json_int_t)c.positions));
+                                (json_int_t)c.layers, "width", (json_int_t)c.width, "heads", (json_int_t)c.heads,
+                                "vocab", (json_int_t)c.vocab, "positions", (json_int_t)c.positions));
   tr_model_destroy(model);
 }
 
 static tr_status collect_folder(const char *folder, const request *r, json_t *about) {
   struct dirent **list = NULL;
-  if (tr_ckpt_step(folder) >= 0)
-    json_object_set_new(about, "step", json_integer((json_int_t)tr_ckpt_step(folder)));
+  if (tr_ckpt_step(folder) >= 0) json_object_set_new(about, "step", json_integer((json_int_t)tr_ckpt_step(folder)));
   add_model(folder, about);
   int n = scandir(folder, &list, NULL, alphasort);
   if (n < 0) return tr_error(TR_ERR_IO, "%s: cannot list the folder: %s", folder, strerror(errno));
@@ -294,8 +292,7 @@ static tr_status print(const json_t *about, const request *r) {
   } else {
     print_text(about, r->tensors);
   }
-  return fflush(stdout) != 0 || ferror(stdout) ? tr_error(TR_ERR_IO, "cannot write to standard output")
-                                               : TR_OK;
+  return fflush(stdout) != 0 || ferror(stdout) ? tr_error(TR_ERR_IO, "cannot write to standard output") : TR_OK;
 }
 
 static tr_status inspect(const request *r, json_t *about) {
@@ -304,11 +301,10 @@ static tr_status inspect(const request *r, json_t *about) {
   if (stat(r->path, &info) != 0) return tr_error(TR_ERR_CKPT, "%s: %s", r->path, strerror(errno));
   int is_folder = S_ISDIR(info.st_mode);
   if (!is_folder && r->verify)
-    return tr__cli_usage(
-        "inspect",
-        "--verify needs a checkpoint's folder: '%.200s' is a file, and its hashes stand in the "
-        "folder's manifest.json",
-        r->path);
+    return tr__cli_usage("inspect",
+                         "--verify needs a checkpoint's folder: '%.200s' is a file, and its hashes stand in the "
+                         "folder's manifest.json",
+                         r->path);
   if (is_folder)
     TR_TRY(tr__cli_find_checkpoint(r->path, path, sizeof path));
   else if (snprintf(path, sizeof path, "%s", r->path) >= (int)sizeof path)
@@ -326,8 +322,7 @@ int tr__cli_inspect(int argc, char **argv) {
   request r;
   tr_status status = parse(argc, argv, &r);
   json_t *about = json_object();
-  if (status == TR_OK)
-    status = about ? inspect(&r, about) : tr_error(TR_ERR_MEMORY, "no memory for the description");
+  if (status == TR_OK) status = about ? inspect(&r, about) : tr_error(TR_ERR_MEMORY, "no memory for the description");
   json_decref(about);
   return status < 0 ? tr__cli_fail(status) : 0;
 }

@@ -12,11 +12,9 @@ int tr__cli_man(int argc, char **argv) {
            "examples:\n  trireme man | man -l -\n  trireme man > trireme-train.1\n");
     return 0;
   }
-  if (argc > 1)
-    return tr__cli_fail(tr__cli_usage("man", "'%.80s' is one argument too many; it takes none", argv[1]));
+  if (argc > 1) return tr__cli_fail(tr__cli_usage("man", "'%.80s' is one argument too many; it takes none", argv[1]));
   tr_text text = {0};
-  tr_options_man(tr_train_options, tr_train_option_count, "trireme-train", "train a model on many ranks",
-                 &text);
+  tr_options_man(tr_train_options, tr_train_option_count, "trireme-train", "train a model on many ranks", &text);
   tr_status status = text.failed ? tr_error(TR_ERR_MEMORY, "no memory for the manual page") : TR_OK;
   if (status == TR_OK && (fputs(text.data, stdout) < 0 || fflush(stdout) != 0))
     status = tr_error(TR_ERR_IO, "cannot write the manual page to standard output");

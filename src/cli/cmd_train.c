@@ -11,29 +11,33 @@ static int print_help(const char *group) {
   tr_text text = {0};
   tr_options_help(tr_train_options, tr_train_option_count, group, &text);
   if (!text.data) return tr__cli_fail(tr__cli_usage("train", "there is no group of settings '%s'", group));
-  printf("usage: trireme train RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]\n\n"
-         "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n\n"
-         "  -n RANKS          ranks on this machine (run.ranks)\n"
-         "  --print-config    print the effective settings and where each comes from, then stop\n"
-         "  --dry-run         check everything and print the plan, then stop (with --program: the step program too)\n"
-         "  --help [GROUP]    this text, with the settings of a group: model data batch parallel precision optim lr\n"
-         "                    train checkpoint comm run\n\n"
-         "examples:\n"
-         "  trireme train presets/demo.yaml data.path=book.txt -n 2\n"
-         "  trireme train presets/demo.yaml data.path=book.txt model.layers=6 lr=3e-4 train.steps=2k\n"
-         "  trireme train presets/demo.yaml data.path=book.txt --dry-run\n\n"
-         "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same command.\n\n");
+  printf(
+      "usage: trireme train RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]\n\n"
+      "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n\n"
+      "  -n RANKS          ranks on this machine (run.ranks)\n"
+      "  --print-config    print the effective settings and where each comes from, then stop\n"
+      "  --dry-run         check everything and print the plan, then stop (with --program: the step program too)\n"
+      "  --help [GROUP]    this text, with the settings of a group: model data batch parallel precision optim lr\n"
+      "                    train checkpoint comm run\n\n"
+      "examples:\n"
+      "  trireme train presets/demo.yaml data.path=book.txt -n 2\n"
+      "  trireme train presets/demo.yaml data.path=book.txt model.layers=6 lr=3e-4 train.steps=2k\n"
+      "  trireme train presets/demo.yaml data.path=book.txt --dry-run\n\n"
+      "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same command.\n\n");
   fputs(text.data, stdout);
   tr_text_free(&text);
   return 0;
 }
 
-typedef struct request { int print_config, dry_run, program; } request;
+typedef struct request {
+  int print_config, dry_run, program;
+} request;
 
 static int is_run_file(const char *argument) {
   size_t n = strlen(argument);
   const char *equals = strchr(argument, '=');
-  if (equals && !memchr(argument, '/', (size_t)(equals - argument))) return 0; // key=FILE.yaml; runs/lr=1/config.yaml is a file
+  if (equals && !memchr(argument, '/', (size_t)(equals - argument)))
+    return 0; // key=FILE.yaml; runs/lr=1/config.yaml is a file
   return (n > 5 && strcmp(argument + n - 5, ".yaml") == 0) || (n > 4 && strcmp(argument + n - 4, ".yml") == 0);
 }
 

@@ -14,7 +14,8 @@ static const tr__command commands[] = {
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void print_help(FILE *out) {
-  fprintf(out, "trireme %s: train neural networks on many ranks\n\nusage: trireme COMMAND [ARGUMENTS]\n\n", TRIREME_VERSION);
+  fprintf(out, "trireme %s: train neural networks on many ranks\n\nusage: trireme COMMAND [ARGUMENTS]\n\n",
+          TRIREME_VERSION);
   for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
   fprintf(out, "\n  trireme COMMAND --help   what a command takes, with examples\n"
                "  trireme --version        the version\n\n"

@@ -28,8 +28,7 @@ typedef struct curve {
 
 // ---- reading
 static void take_back(series *s, double step, int inclusive) {
-  while (s->count && (s->at[s->count - 1].step > step || (inclusive && s->at[s->count - 1].step == step)))
-    s->count--;
+  while (s->count && (s->at[s->count - 1].step > step || (inclusive && s->at[s->count - 1].step == step))) s->count--;
 }
 
 static tr_status push(series *s, double step, double loss) {
@@ -173,17 +172,13 @@ static void print_canvas(const curve *c, const canvas *k, tr_text *text) {
   tr_text_append(text, "%*s  loss by step: * training%s\n", LABEL, "", c->val.count ? "   o validation" : "");
 }
 
-static int clamp(int value, int least, int most) {
-  return value < least ? least : value > most ? most : value;
-}
+static int clamp(int value, int least, int most) { return value < least ? least : value > most ? most : value; }
 
 static tr_status draw_text(const curve *c, int columns, int rows, tr_text *text) {
-  canvas k = {.columns = clamp(columns, LEAST_COLUMNS, MOST) - LABEL - 2,
-              .rows = clamp(rows, LEAST_ROWS, MOST) - 3};
+  canvas k = {.columns = clamp(columns, LEAST_COLUMNS, MOST) - LABEL - 2, .rows = clamp(rows, LEAST_ROWS, MOST) - 3};
   size_t cells = (size_t)k.columns * (size_t)k.rows;
   series train = {0}, val = {0};
-  if (!(k.cell = malloc(cells)))
-    return tr_error(TR_ERR_MEMORY, "no memory for a drawing of %zu characters", cells);
+  if (!(k.cell = malloc(cells))) return tr_error(TR_ERR_MEMORY, "no memory for a drawing of %zu characters", cells);
   memset(k.cell, ' ', cells);
   tr_status status = reduce(c, &c->train, k.columns, &train);
   if (status == TR_OK) status = reduce(c, &c->val, k.columns, &val);
@@ -239,19 +234,18 @@ static void svg_axes(const curve *c, tr_text *out) {
   for (double i = ceil(c->low / loss); i * loss <= c->high; i++) {
     double y = y_of(c, i * loss);
     tr_text_append(out, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, y, WIDTH - RIGHT);
-    tr_text_append(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4,
-                   digits, i * loss);
+    tr_text_append(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.*f</text>\n", LEFT - 8, y + 4, digits,
+                   i * loss);
   }
   for (double i = ceil(c->step_min / step); i * step <= c->step_max; i++) {
     double x = x_of(c, i * step);
     tr_text_append(out, "<path class=\"axis\" d=\"M%.1f %dv5\"/>", x, HEIGHT - BOTTOM);
-    tr_text_append(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n", x,
-                   HEIGHT - BOTTOM + 20, i * step);
+    tr_text_append(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n", x, HEIGHT - BOTTOM + 20,
+                   i * step);
   }
-  tr_text_append(out, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
-                 WIDTH - RIGHT);
-  tr_text_append(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
-                 (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14);
+  tr_text_append(out, "<path class=\"axis\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM, WIDTH - RIGHT);
+  tr_text_append(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n", (LEFT + WIDTH - RIGHT) / 2,
+                 HEIGHT - 14);
   tr_text_append(out, "<text transform=\"translate(18 %d) rotate(-90)\" text-anchor=\"middle\">loss</text>\n",
                  (TOP + HEIGHT - BOTTOM) / 2);
 }
@@ -266,8 +260,7 @@ static void svg_line(const curve *c, const series *s, const char *class, tr_text
 static void svg_legend(const series *s, const char *class, const char *name, int x, tr_text *out) {
   if (s->count == 0) return;
   const point *last = &s->at[s->count - 1];
-  tr_text_append(out,
-                 "<path class=\"%s\" d=\"M%d 24h24\"/><text x=\"%d\" y=\"28\">%s %.4g at step %.0f</text>\n",
+  tr_text_append(out, "<path class=\"%s\" d=\"M%d 24h24\"/><text x=\"%d\" y=\"28\">%s %.4g at step %.0f</text>\n",
                  class, x, x + 30, name, last->loss, last->step);
 }
 
@@ -281,8 +274,8 @@ static tr_status svg_text(const curve *c, tr_text *out) {
     svg_line(c, &train, "train", out);
     svg_line(c, &val, "val", out);
     for (size_t i = 0; i < val.count && val.count <= 60; i++)
-      tr_text_append(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n",
-                     x_of(c, val.at[i].step), y_of(c, val.at[i].loss));
+      tr_text_append(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n", x_of(c, val.at[i].step),
+                     y_of(c, val.at[i].loss));
     svg_legend(&c->train, "train", "training", 300, out);
     svg_legend(&c->val, "val", "validation", 550, out);
     tr_text_append(out, "</svg>\n");
@@ -312,15 +305,13 @@ static tr_status draw(curve *c, const char *metrics_path, const char *svg_path, 
   return svg_path ? draw_svg(c, svg_path) : TR_OK;
 }
 
-tr_status tr_curve_draw(const char *metrics_path, const char *svg_path, int columns, int rows,
-                        tr_text *text) {
+tr_status tr_curve_draw(const char *metrics_path, const char *svg_path, int columns, int rows, tr_text *text) {
   tr_file_map map;
   curve c = {0};
   TR_TRY(tr_file_map_open(metrics_path, &map));
   tr_status status = read_lines(&c, (const char *)map.data, map.nbyte);
   if (status == TR_OK) status = draw(&c, metrics_path, svg_path, columns, rows, text);
-  if (status == TR_OK && text->failed)
-    status = tr_error(TR_ERR_MEMORY, "no memory for a drawing of the loss curve");
+  if (status == TR_OK && text->failed) status = tr_error(TR_ERR_MEMORY, "no memory for a drawing of the loss curve");
   free(c.train.at);
   free(c.val.at);
   tr_file_map_close(&map);

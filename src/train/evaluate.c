@@ -10,8 +10,14 @@ static int64_t batch_count(const tr_train_plan *plan, int64_t batch) {
 }
 
 static tr_model_input as_input(const tr_batch *b) {
-  return (tr_model_input){.rows = b->rows, .nseq = b->nseq, .token = b->token, .target = b->target, .position = b->position,
-                          .sample = b->sample, .start = b->start, .valid = b->valid};
+  return (tr_model_input){.rows = b->rows,
+                          .nseq = b->nseq,
+                          .token = b->token,
+                          .target = b->target,
+                          .position = b->position,
+                          .sample = b->sample,
+                          .start = b->start,
+                          .valid = b->valid};
 }
 
 static tr_status own_share(tr__trainer *t, int dp, int64_t batches, double *own) {
@@ -27,7 +33,8 @@ static tr_status own_share(tr__trainer *t, int dp, int64_t batches, double *own)
 tr_status tr__evaluate(tr__trainer *t, double *loss) {
   const tr_train_plan *plan = t->plan;
   int dp = plan->mesh.degree[TR_AXIS_DP];
-  int64_t batches = (plan->eval_samples + plan->micro - 1) / plan->micro, share = (batches + dp - 1) / dp * plan->micro;
+  int64_t batches = (plan->eval_samples + plan->micro - 1) / plan->micro,
+          share = (batches + dp - 1) / dp * plan->micro;
   double *own = t->eval_loss + t->rank * share;
   memset(own, 0, (size_t)share * sizeof *own);
   TR_TRY(own_share(t, dp, batches, own));

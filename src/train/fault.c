@@ -2,7 +2,8 @@
 // Fault injection, for tests of mishaps and for people who want to see what happens: TRIREME_FAULT names a rank, an
 // operation (of the step program, a point inside a collective, or SAVE), a step and an action. Without the variable nothing is installed.
 //   TRIREME_FAULT="rank=1,op=F,step=3,action=kill"        also stop, segv, exit, error, sleep (2 s); count=N: the N-th time
-// The step is the one that messages name: operations belong to step S when S updates were done before, SAVE when S are done.
+// The step is the one that messages name: operations belong to step S when S updates were done before, SAVE when S
+// are done.
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
 #include <signal.h>
@@ -20,10 +21,11 @@ typedef struct tr__fault {
 static const char *const actions[] = {"kill", "stop", "segv", "exit", "error", "sleep"};
 
 static tr_status bad_fault(const char *text, const char *what) {
-  return tr_error(TR_ERR_CONFIG,
-                  "TRIREME_FAULT '%s': %s; the form is rank=R,op=NAME,step=S,count=N,action=kill|stop|segv|exit|error|sleep, "
-                  "where NAME is an operation (F, B, NORM, UPDATE), SAVE or a point of a collective (allreduce.reduce)",
-                  text, what);
+  return tr_error(
+      TR_ERR_CONFIG,
+      "TRIREME_FAULT '%s': %s; the form is rank=R,op=NAME,step=S,count=N,action=kill|stop|segv|exit|error|sleep, "
+      "where NAME is an operation (F, B, NORM, UPDATE), SAVE or a point of a collective (allreduce.reduce)",
+      text, what);
 }
 
 static int parse_number(const char *value, int64_t *out) {
@@ -66,7 +68,8 @@ static tr_status parse(const char *text, int64_t ranks, fault *out) {
   char *copy = strdup(text), *save = NULL;
   if (!copy) return tr_error(TR_ERR_MEMORY, "no memory for TRIREME_FAULT");
   int good = 1;
-  for (char *field = strtok_r(copy, ",", &save); field && good; field = strtok_r(NULL, ",", &save)) good = parse_field(&f, field);
+  for (char *field = strtok_r(copy, ",", &save); field && good; field = strtok_r(NULL, ",", &save))
+    good = parse_field(&f, field);
   free(copy);
   if (!good) return bad_fault(text, "a part of it is not understood");
   if (!known_op(f.op)) return bad_fault(text, "there is no such operation");
@@ -84,12 +87,18 @@ tr_status tr__fault_check(const tr_train_plan *plan) {
 
 static void strike(tr__trainer *t) {
   fault *f = t->fault;
-  if (strcmp(f->action, "kill") == 0) raise(SIGKILL);
-  else if (strcmp(f->action, "stop") == 0) raise(SIGSTOP);
-  else if (strcmp(f->action, "segv") == 0) raise(SIGSEGV);
-  else if (strcmp(f->action, "exit") == 0) _exit(3);
-  else if (strcmp(f->action, "sleep") == 0) tr_clock_sleep_ns(2000000000);
-  else f->failed = 1;
+  if (strcmp(f->action, "kill") == 0)
+    raise(SIGKILL);
+  else if (strcmp(f->action, "stop") == 0)
+    raise(SIGSTOP);
+  else if (strcmp(f->action, "segv") == 0)
+    raise(SIGSEGV);
+  else if (strcmp(f->action, "exit") == 0)
+    _exit(3);
+  else if (strcmp(f->action, "sleep") == 0)
+    tr_clock_sleep_ns(2000000000);
+  else
+    f->failed = 1;
 }
 
 void tr__fault_point(tr__trainer *t, const char *op) {

@@ -14,8 +14,11 @@
 #include <unistd.h>
 
 tr_source_options tr__train_source_options(const tr_train_config *c) {
-  return (tr_source_options){.path = c->data.path, .val_path = c->data.val_path, .val_fraction = c->data.val_fraction,
-                             .sequence = c->data.sequence, .seed = (uint64_t)c->train.seed};
+  return (tr_source_options){.path = c->data.path,
+                             .val_path = c->data.val_path,
+                             .val_fraction = c->data.val_fraction,
+                             .sequence = c->data.sequence,
+                             .seed = (uint64_t)c->train.seed};
 }
 
 // ---- one rank's objects
@@ -68,12 +71,18 @@ static tr_status fill_batches(tr__trainer *t) {
   for (int j = 0; j < plan->accumulation; j++) {
     int64_t first;
     int count;
-    tr_deal(t->step, plan->config->batch.sequences, plan->micro, plan->mesh.degree[TR_AXIS_DP], t->rank, j, plan->limit, &first,
-            &count);
+    tr_deal(t->step, plan->config->batch.sequences, plan->micro, plan->mesh.degree[TR_AXIS_DP], t->rank, j,
+            plan->limit, &first, &count);
     tr_batch *b = &t->batch[j];
     TR_TRY(tr_batch_fill(t->source, 0, first, count, b));
-    t->input[j] = (tr_model_input){.rows = b->rows, .nseq = b->nseq, .token = b->token, .target = b->target,
-                                   .position = b->position, .sample = b->sample, .start = b->start, .valid = b->valid};
+    t->input[j] = (tr_model_input){.rows = b->rows,
+                                   .nseq = b->nseq,
+                                   .token = b->token,
+                                   .target = b->target,
+                                   .position = b->position,
+                                   .sample = b->sample,
+                                   .start = b->start,
+                                   .valid = b->valid};
   }
   t->data_ns += tr_clock_ns() - begin;
   return TR_OK;
@@ -91,11 +100,15 @@ static const char *bad_tensor(const tr__trainer *t) {
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
   if (!result->skipped || result->tokens == 0 || t->plan->config->train.nan == 1) return TR_OK;
-  return tr_error(TR_ERR_NAN, "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more lr.warmup, or train.nan=skip",
+  return tr_error(TR_ERR_NAN,
+                  "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
+                  "lr.warmup, or train.nan=skip",
                   (long long)t->step, tr__unsigned_nan(result->loss), tr__unsigned_nan(result->norm), bad_tensor(t));
 }
 
-static int due(int64_t step, int64_t every, int64_t steps) { return step == steps || (every > 0 && step % every == 0); }
+static int due(int64_t step, int64_t every, int64_t steps) {
+  return step == steps || (every > 0 && step % every == 0);
+}
 
 static tr_status agree_to_stop(tr__trainer *t, int *stop) {
   int32_t flag = tr_comm_stop_requested(t->comm);
@@ -122,7 +135,9 @@ static tr_status one_step(tr__trainer *t, int *stop) {
     TR_TRY(tr__evaluate(t, &t->val_loss));
     t->val_step = t->step;
   }
-  TR_TRY(tr__metrics_step(t, &result, lr, evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps)));
+  TR_TRY(tr__metrics_step(t, &result, lr,
+                          evaluate || last || t->step == t->start_step + 1 ||
+                              due(t->step, c->train.log_every, t->plan->steps)));
   if (last || due(t->step, c->checkpoint.every, t->plan->steps)) TR_TRY(tr__state_save(t));
   return TR_OK;
 }
@@ -130,8 +145,10 @@ static tr_status one_step(tr__trainer *t, int *stop) {
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
-  if (resumed) TR_TRY(tr__metrics_event(t, "resume"));
-  else tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
+  if (resumed)
+    TR_TRY(tr__metrics_event(t, "resume"));
+  else
+    tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
@@ -152,9 +169,9 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   return status;
 }
 
-// ---- the launcher's side
-// One run at a time writes into a folder. The lock ends with the last process that holds it, so the ranks of a launcher that
-// was just killed may hold it for another moment. Where a file system has no locks, the run goes on without.
+// ---- the launcher's side One run at a time writes into a folder. The lock ends with the last process that holds it,
+// so the ranks of a launcher that was just killed may hold it for another moment. Where a file system has no locks,
+// the run goes on without.
 static tr_status lock_folder(const char *folder, int *fd) {
   enum { TRIES = 20 };
   *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -162,7 +179,8 @@ static tr_status lock_folder(const char *folder, int *fd) {
   for (int i = 0; flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
     if (i == TRIES) {
       close(*fd);
-      return tr_error(TR_ERR_CONFIG, "train.folder %s is in use by another run; wait for its end, or give another folder", folder);
+      return tr_error(TR_ERR_CONFIG,
+                      "train.folder %s is in use by another run; wait for its end, or give another folder", folder);
     }
     tr_clock_sleep_ns(100000000);
   }

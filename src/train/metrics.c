@@ -40,7 +40,9 @@ void tr__metrics_start(tr__trainer *t) {
   t->val_step = -1;
 }
 
-typedef struct rates { double seconds, tokens_per_s, flops_per_s, data_wait, comm_wait, eta; } rates;
+typedef struct rates {
+  double seconds, tokens_per_s, flops_per_s, data_wait, comm_wait, eta;
+} rates;
 
 static rates measure(const tr__trainer *t, int64_t now) {
   rates r = {.seconds = (double)(now - t->mark_ns) * 1e-9};
@@ -56,12 +58,13 @@ static rates measure(const tr__trainer *t, int64_t now) {
 }
 
 static tr_status write_record(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
-  json_t *record = json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:b}", "step", (json_int_t)t->step,
-                             "loss", isfinite(result->loss) ? json_real(result->loss) : json_null(), "grad_norm",
-                             isfinite(result->norm) ? json_real(result->norm) : json_null(), "clip", result->clip, "lr", lr,
-                             "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s", r->flops_per_s,
-                             "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait, "comm_wait",
-                             r->comm_wait, "eta_s", r->eta, "skipped", result->skipped);
+  json_t *record =
+      json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:b}", "step", (json_int_t)t->step,
+                "loss", isfinite(result->loss) ? json_real(result->loss) : json_null(), "grad_norm",
+                isfinite(result->norm) ? json_real(result->norm) : json_null(), "clip", result->clip, "lr", lr,
+                "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s", r->flops_per_s,
+                "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait, "comm_wait", r->comm_wait,
+                "eta_s", r->eta, "skipped", result->skipped);
   if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", json_real(t->val_loss));
   return append_record(t, record);
 }
@@ -83,8 +86,8 @@ static void print_line(tr__trainer *t, const tr_step_result *result, double lr, 
          tr__unsigned_nan(result->loss));
   if (t->val_step == t->step) printf("val_loss %.4f | ", tr__unsigned_nan(t->val_loss));
   printf("norm %.3f clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s | mem %s | data %.1f%% | eta %s%s\n",
-         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, memory, 100 * r->data_wait, eta,
-         result->skipped ? " | skipped" : "");
+         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, memory,
+         100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
   fflush(stdout);
 }
 
@@ -97,7 +100,8 @@ static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t 
   for (int i = 0; i < WIDTH; i++) bar[i] = i < filled ? '#' : '.';
   bar[WIDTH] = 0;
   tr_format_duration(eta, sizeof eta, measure(t, now).eta);
-  printf("\r\033[K[%s] %lld/%lld  loss %.4f  eta %s", bar, (long long)t->step, (long long)t->plan->steps, result->loss, eta);
+  printf("\r\033[K[%s] %lld/%lld  loss %.4f  eta %s", bar, (long long)t->step, (long long)t->plan->steps,
+         result->loss, eta);
   fflush(stdout);
   t->progress_shown = 1;
 }

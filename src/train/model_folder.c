@@ -22,8 +22,8 @@ static tr_status file_in(const char *folder, const char *name, char path[PATH_LI
   if (n < 0 || n >= PATH_LIMIT)
     return tr_error(TR_ERR_CKPT, "%.60s...: the path is longer than %d bytes", folder, PATH_LIMIT - 1);
   if (!tr_file_exists(path))
-    return tr_error(TR_ERR_CKPT, "%s: no %s in it; a model folder holds config.json and model.safetensors",
-                    folder, name);
+    return tr_error(TR_ERR_CKPT, "%s: no %s in it; a model folder holds config.json and model.safetensors", folder,
+                    name);
   return TR_OK;
 }
 
@@ -45,8 +45,7 @@ typedef struct complaints {
 
 static void complain(complaints *c, const char *what, const char *name, const char *detail) {
   if (++c->count > LIST_LIMIT) return;
-  tr_text_append(&c->text, "%s%s '%.80s'%s%s", c->count > 1 ? ", " : "", what, name, *detail ? " " : "",
-                 detail);
+  tr_text_append(&c->text, "%s%s '%.80s'%s%s", c->count > 1 ? ", " : "", what, name, *detail ? " " : "", detail);
 }
 
 static const char *bare(const char *name) {
@@ -111,8 +110,8 @@ static tr_status report(const char *path, const complaints *c) {
   const char *text = c->text.failed || !c->text.data ? "(no memory for their names)" : c->text.data;
   if (c->count <= LIST_LIMIT)
     return tr_error(TR_ERR_CKPT, "%s: %d tensors do not match config.json: %s", path, c->count, text);
-  return tr_error(TR_ERR_CKPT, "%s: %d tensors do not match config.json: %s, and %d more", path, c->count,
-                  text, c->count - LIST_LIMIT);
+  return tr_error(TR_ERR_CKPT, "%s: %d tensors do not match config.json: %s, and %d more", path, c->count, text,
+                  c->count - LIST_LIMIT);
 }
 
 // source[i]: where parameter i comes from.
@@ -126,29 +125,27 @@ static tr_status match(const tr_safetensors *file, const char *path, const tr_mo
   }
   for (size_t i = 0; i < tr_safetensors_count(file); i++) {
     const tr_safetensors_entry *entry = tr_safetensors_at(file, i);
-    if (!is_used(entry, source, nparam) && !passed_over(entry->name))
-      complain(&c, "unexpected", entry->name, "");
+    if (!is_used(entry, source, nparam) && !passed_over(entry->name)) complain(&c, "unexpected", entry->name, "");
   }
   tr_status status = report(path, &c);
   tr_text_free(&c.text);
   return status;
 }
 
-static tr_status copy(const tr_safetensors_entry *const *source, const tr_model *model,
-                      const tr_layout *layout, tr_dtype type, char *dst) {
+static tr_status copy(const tr_safetensors_entry *const *source, const tr_model *model, const tr_layout *layout,
+                      tr_dtype type, char *dst) {
   size_t size = tr_dtype_size(type);
   for (int i = 0; i < layout->nparam; i++) {
     int64_t begin = layout->param_offset[i], end = begin + layout->param_count[i];
     int64_t next = i + 1 < layout->nparam ? layout->param_offset[i + 1] : layout->total;
-    TR_TRY(tr_safetensors_read(source[i], tr_model_param(model, i)->transposed, type,
-                               dst + (size_t)begin * size));
+    TR_TRY(tr_safetensors_read(source[i], tr_model_param(model, i)->transposed, type, dst + (size_t)begin * size));
     memset(dst + (size_t)end * size, 0, (size_t)(next - end) * size); // gaps are zero for ever
   }
   return TR_OK;
 }
 
-tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout,
-                                  tr_dtype type, void *dst) {
+tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
+                                  void *dst) {
   char path[PATH_LIMIT];
   tr_safetensors *file = NULL;
   TR_TRY(file_in(folder, "model.safetensors", path));

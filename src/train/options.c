@@ -2,9 +2,10 @@
 // The one table of settings of `trireme train`. Parsing, checking, help, the manual page and --print-config come from it.
 #include "trireme/train/config.h"
 
-#define AT(field) offsetof(tr_train_config, field)
+#define AT(field)  offsetof(tr_train_config, field)
 #define HUGE_COUNT 9e15
 
+// clang-format off
 const tr_option tr_train_options[] = {
     {.path = "model.kind", .type = TR_OPTION_CHOICE, .offset = AT(model.kind), .def = "gpt2", .choices = "gpt2",
      .help = "Architecture."},
@@ -148,6 +149,7 @@ const tr_option tr_train_options[] = {
     {.path = "run.progress", .type = TR_OPTION_CHOICE, .offset = AT(run.progress), .def = "auto", .choices = "auto|on|off",
      .help = "A progress bar; auto: when the output is a terminal."},
 };
+// clang-format on
 const size_t tr_train_option_count = sizeof tr_train_options / sizeof *tr_train_options;
 
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options) {

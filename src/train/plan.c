@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
 // From settings to a checked plan: mesh, batch arithmetic, model, layout, step program, memory. No rank is started before
 // all of it holds; every refusal names the setting, its source, the numbers, and the nearest values that work.
+#include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 #include "trireme/data/data.h"
 #include "trireme/run/run.h"
-#include "train/train_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 // These axes are named by the mesh and by run files, and are 1 in every plan that can be executed.
 static tr_status check_single_axes(const tr_train_config *c, const tr_options *options) {
-  const struct { const char *path; int64_t degree; } axis[] = {
-      {"parallel.tp", c->parallel.tp}, {"parallel.pp", c->parallel.pp}, {"parallel.cp", c->parallel.cp}};
+  const struct {
+    const char *path;
+    int64_t degree;
+  } axis[] = {{"parallel.tp", c->parallel.tp}, {"parallel.pp", c->parallel.pp}, {"parallel.cp", c->parallel.cp}};
   for (size_t i = 0; i < sizeof axis / sizeof *axis; i++)
     if (axis[i].degree != 1)
-      return tr_options_error(options, axis[i].path, "%lld is out of range: only 1 works so far; parallel.dp splits the batch",
+      return tr_options_error(options, axis[i].path,
+                              "%lld is out of range: only 1 works so far; parallel.dp splits the batch",
                               (long long)axis[i].degree);
   return TR_OK;
 }
@@ -29,8 +32,10 @@ static tr_status plan_mesh(tr_train_plan *plan, const tr_options *options) {
   plan->mesh.degree[TR_AXIS_TP] = plan->mesh.degree[TR_AXIS_CP] = plan->mesh.degree[TR_AXIS_PP] = 1;
   plan->mesh.degree[TR_AXIS_DP] = (int)dp;
   if (dp != c->run.ranks)
-    return tr_options_error(options, "parallel.dp", "dp=%lld needs %lld ranks, run.ranks (-n) is %lld; leave parallel.dp at auto or give -n %lld",
-                            (long long)dp, (long long)dp, (long long)c->run.ranks, (long long)dp);
+    return tr_options_error(
+        options, "parallel.dp",
+        "dp=%lld needs %lld ranks, run.ranks (-n) is %lld; leave parallel.dp at auto or give -n %lld", (long long)dp,
+        (long long)dp, (long long)c->run.ranks, (long long)dp);
   return tr_mesh_check(&plan->mesh, (int)c->run.ranks);
 }
 
@@ -47,17 +52,20 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   int64_t unit = dp * (micro < 0 ? 1 : micro);
   if (batch % unit) {
     int64_t below = batch / unit * unit, above = below + unit;
-    return tr_options_error(options, "batch.sequences",
-                            "%lld sequences cannot be dealt to dp=%lld ranks in micro-batches of %lld; %lld%s%lld would work",
-                            (long long)batch, (long long)dp, (long long)(micro < 0 ? 1 : micro),
-                            (long long)(below ? below : above), below ? " or " : " and ", (long long)(below ? above : 2 * above));
+    return tr_options_error(
+        options, "batch.sequences",
+        "%lld sequences cannot be dealt to dp=%lld ranks in micro-batches of %lld; %lld%s%lld would work",
+        (long long)batch, (long long)dp, (long long)(micro < 0 ? 1 : micro), (long long)(below ? below : above),
+        below ? " or " : " and ", (long long)(below ? above : 2 * above));
   }
   if (micro < 0) micro = divisor_below(batch / dp, 8);
   plan->micro = (int)micro;
   plan->accumulation = (int)(batch / (micro * dp));
   if (micro * c->data.sequence > INT32_MAX / 4)
-    return tr_options_error(options, "batch.micro", "%lld sequences of %lld tokens are too many rows at once; a smaller micro-batch would work",
-                            (long long)micro, (long long)c->data.sequence);
+    return tr_options_error(
+        options, "batch.micro",
+        "%lld sequences of %lld tokens are too many rows at once; a smaller micro-batch would work", (long long)micro,
+        (long long)c->data.sequence);
   return TR_OK;
 }
 
@@ -76,21 +84,28 @@ static tr_status plan_model(tr_train_plan *plan, const tr_options *options) {
                             (long long)plan->vocab, (long long)known, c->data.tokenizer);
   int64_t positions = c->model.positions < 0 ? c->data.sequence : c->model.positions;
   if (positions < c->data.sequence)
-    return tr_options_error(options, "model.positions", "%lld is shorter than data.sequence, %lld", (long long)positions,
-                            (long long)c->data.sequence);
-  plan->gpt2 = (tr_gpt2_config){
-      .layers = c->model.layers, .width = c->model.width, .heads = c->model.heads, .ffn = c->model.ffn,
-      .vocab = plan->vocab, .positions = positions, .eps = c->model.eps, .init_std = c->model.init_std, .tied = c->model.tied,
-      .dropout_embedding = dropout_or(c->model.dropout_embedding, c->model.dropout),
-      .dropout_residual = dropout_or(c->model.dropout_residual, c->model.dropout),
-      .dropout_attention = dropout_or(c->model.dropout_attention, c->model.dropout)};
+    return tr_options_error(options, "model.positions", "%lld is shorter than data.sequence, %lld",
+                            (long long)positions, (long long)c->data.sequence);
+  plan->gpt2 = (tr_gpt2_config){.layers = c->model.layers,
+                                .width = c->model.width,
+                                .heads = c->model.heads,
+                                .ffn = c->model.ffn,
+                                .vocab = plan->vocab,
+                                .positions = positions,
+                                .eps = c->model.eps,
+                                .init_std = c->model.init_std,
+                                .tied = c->model.tied,
+                                .dropout_embedding = dropout_or(c->model.dropout_embedding, c->model.dropout),
+                                .dropout_residual = dropout_or(c->model.dropout_residual, c->model.dropout),
+                                .dropout_attention = dropout_or(c->model.dropout_attention, c->model.dropout)};
   TR_TRY(tr_gpt2_create(&plan->gpt2, &plan->model));
   return tr_layout_build(plan->model, &plan->layout);
 }
 
 static tr_status plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  plan->step = (tr_step_options){.microbatches = plan->accumulation, .dp = plan->mesh.degree[TR_AXIS_DP],
+  plan->step = (tr_step_options){.microbatches = plan->accumulation,
+                                 .dp = plan->mesh.degree[TR_AXIS_DP],
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float)};
   int nunit = tr_model_units(plan->model);
@@ -154,14 +169,21 @@ size_t tr__train_eval_bytes(const tr_train_plan *plan) {
 
 // The largest contributors first where it matters: this is what a user reads when it does not fit.
 static void describe_memory(tr_train_plan *plan, const tr_run_memory *memory) {
-  const struct { const char *name; size_t nbyte; } part[] = {
-      {"weights", memory->weights + memory->master}, {"gradients", memory->gradients}, {"optimizer", memory->state},
-      {"activations", memory->activations}, {"temporaries", memory->temporaries}, {"kernel scratch", memory->kernel_scratch}};
+  const struct {
+    const char *name;
+    size_t nbyte;
+  } part[] = {{"weights", memory->weights + memory->master},
+              {"gradients", memory->gradients},
+              {"optimizer", memory->state},
+              {"activations", memory->activations},
+              {"temporaries", memory->temporaries},
+              {"kernel scratch", memory->kernel_scratch}};
   size_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
     char bytes[32];
     tr_format_bytes(bytes, sizeof bytes, (double)part[i].nbyte);
-    int wrote = snprintf(plan->memory_text + at, sizeof plan->memory_text - at, "%s%s %s", i ? ", " : "", part[i].name, bytes);
+    int wrote = snprintf(plan->memory_text + at, sizeof plan->memory_text - at, "%s%s %s", i ? ", " : "",
+                         part[i].name, bytes);
     at += wrote > 0 ? (size_t)wrote : 0;
   }
 }
@@ -179,7 +201,9 @@ static tr_status plan_memory(tr_train_plan *plan) {
     char need[32], all[32];
     tr_format_bytes(need, sizeof need, (double)plan->rank_nbyte);
     tr_format_bytes(all, sizeof all, (double)have);
-    return tr_error(TR_ERR_MEMORY, "%zu ranks x %s do not fit in %s of memory (per rank: %s); fewer ranks, a smaller batch.micro (now %d) or a smaller model would",
+    return tr_error(TR_ERR_MEMORY,
+                    "%zu ranks x %s do not fit in %s of memory (per rank: %s); fewer ranks, a smaller batch.micro "
+                    "(now %d) or a smaller model would",
                     ranks, need, all, plan->memory_text, plan->micro);
   }
   return TR_OK;
@@ -187,11 +211,20 @@ static tr_status plan_memory(tr_train_plan *plan) {
 
 static void plan_rules(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  plan->optim = (tr_optim){.kind = (tr_optim_kind)c->optim.kind, .beta1 = c->optim.beta1, .beta2 = c->optim.beta2,
-                           .eps = c->optim.eps, .weight_decay = c->optim.weight_decay, .momentum = c->optim.momentum,
-                           .nesterov = c->optim.nesterov, .decay_all = c->optim.decay_all};
-  plan->lr = (tr_lr){.kind = (tr_lr_kind)c->lr.kind, .lr = c->lr.lr, .min_lr = c->lr.min_lr < 0 ? c->lr.lr / 10 : c->lr.min_lr,
-                     .warmup = c->lr.warmup, .steps = plan->steps, .decay_steps = c->lr.decay_steps};
+  plan->optim = (tr_optim){.kind = (tr_optim_kind)c->optim.kind,
+                           .beta1 = c->optim.beta1,
+                           .beta2 = c->optim.beta2,
+                           .eps = c->optim.eps,
+                           .weight_decay = c->optim.weight_decay,
+                           .momentum = c->optim.momentum,
+                           .nesterov = c->optim.nesterov,
+                           .decay_all = c->optim.decay_all};
+  plan->lr = (tr_lr){.kind = (tr_lr_kind)c->lr.kind,
+                     .lr = c->lr.lr,
+                     .min_lr = c->lr.min_lr < 0 ? c->lr.lr / 10 : c->lr.min_lr,
+                     .warmup = c->lr.warmup,
+                     .steps = plan->steps,
+                     .decay_steps = c->lr.decay_steps};
   int64_t threads = c->run.threads < 0 ? tr_cpu_count() / c->run.ranks : c->run.threads;
   plan->nthread = threads < 1 ? 1 : (int)threads;
 }
@@ -223,12 +256,14 @@ void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
   tr_format_bytes(rank_bytes, sizeof rank_bytes, (double)plan->rank_nbyte);
   tr_format_count(tokens, sizeof tokens, (double)plan->samples * (double)c->data.sequence);
   tr_text_append(out, "model   gpt2, %s parameters: %lld layers, width %lld, %lld heads, vocabulary %lld\n", params,
-                 (long long)c->model.layers, (long long)c->model.width, (long long)c->model.heads, (long long)plan->vocab);
-  tr_text_append(out, "data    %s: %s tokens, %lld training and %lld validation sequences of %lld\n", c->data.path, tokens,
-                 (long long)plan->samples, (long long)plan->eval_samples, (long long)c->data.sequence);
-  tr_text_append(out, "plan    %lld ranks x %d threads, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s, %lld steps\n",
-                 (long long)c->run.ranks, plan->nthread, plan->mesh.degree[TR_AXIS_DP], (long long)c->batch.sequences,
-                 plan->micro, plan->mesh.degree[TR_AXIS_DP], plan->accumulation, c->precision.compute ? "bf16" : "f32",
-                 (long long)plan->steps);
+                 (long long)c->model.layers, (long long)c->model.width, (long long)c->model.heads,
+                 (long long)plan->vocab);
+  tr_text_append(out, "data    %s: %s tokens, %lld training and %lld validation sequences of %lld\n", c->data.path,
+                 tokens, (long long)plan->samples, (long long)plan->eval_samples, (long long)c->data.sequence);
+  tr_text_append(
+      out, "plan    %lld ranks x %d threads, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s, %lld steps\n",
+      (long long)c->run.ranks, plan->nthread, plan->mesh.degree[TR_AXIS_DP], (long long)c->batch.sequences,
+      plan->micro, plan->mesh.degree[TR_AXIS_DP], plan->accumulation, c->precision.compute ? "bf16" : "f32",
+      (long long)plan->steps);
   tr_text_append(out, "memory  %s per rank: %s\n", rank_bytes, plan->memory_text);
 }

@@ -20,7 +20,10 @@ static void checkpoints_folder(const tr__trainer *t, char *out) {
 // ---- saving
 static tr_safetensors_item item_of(const tr__trainer *t, int i, const char *name, tr_dtype type, const void *base) {
   const tr_layout *layout = &t->plan->layout;
-  return (tr_safetensors_item){.name = name, .type = type, .stored_type = type, .shape = tr_model_param(t->plan->model, i)->shape,
+  return (tr_safetensors_item){.name = name,
+                               .type = type,
+                               .stored_type = type,
+                               .shape = tr_model_param(t->plan->model, i)->shape,
                                .data = (const char *)base + (size_t)layout->param_offset[i] * tr_dtype_size(type)};
 }
 
@@ -44,11 +47,12 @@ static char *trainer_json(const tr__trainer *t) {
   snprintf(hash, sizeof hash, "%016" PRIx64, t->data_hash);
   tr_text settings = {0};
   tr_options_print(t->options, 0, &settings);
-  json_t *json = json_pack("{s:i, s:I, s:I, s:s, s:I, s:s, s:I, s:I, s:s, s:I, s:s}", "version", 1, "step", (json_int_t)t->step,
-                           "tokens", (json_int_t)t->tokens, "tokenizer", c->data.tokenizer, "seed", (json_int_t)c->train.seed,
-                           "data_hash", hash, "batch_sequences", (json_int_t)c->batch.sequences, "sequence",
-                           (json_int_t)c->data.sequence, "optimizer", c->optim.kind ? "sgd" : "adamw", "ranks",
-                           (json_int_t)c->run.ranks, "settings", settings.data ? settings.data : "");
+  json_t *json =
+      json_pack("{s:i, s:I, s:I, s:s, s:I, s:s, s:I, s:I, s:s, s:I, s:s}", "version", 1, "step", (json_int_t)t->step,
+                "tokens", (json_int_t)t->tokens, "tokenizer", c->data.tokenizer, "seed", (json_int_t)c->train.seed,
+                "data_hash", hash, "batch_sequences", (json_int_t)c->batch.sequences, "sequence",
+                (json_int_t)c->data.sequence, "optimizer", c->optim.kind ? "sgd" : "adamw", "ranks",
+                (json_int_t)c->run.ranks, "settings", settings.data ? settings.data : "");
   char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
   json_decref(json);
   tr_text_free(&settings);
@@ -61,8 +65,8 @@ static void save_progress(void *user) {
   tr__fault_point(t, "SAVE");
 }
 
-static tr_status write_checkpoint(tr__trainer *t, tr_safetensors_item *item, char (*name)[NAME_BYTES], const char *trainer,
-                                  const char *config) {
+static tr_status write_checkpoint(tr__trainer *t, tr_safetensors_item *item, char (*name)[NAME_BYTES],
+                                  const char *trainer, const char *config) {
   int n = t->plan->layout.nparam, nbuffer;
   const char *prefix[TR_OPTIM_MAX_STATE + 1];
   float *base[TR_OPTIM_MAX_STATE + 1];
@@ -85,8 +89,12 @@ static tr_status write_checkpoint(tr__trainer *t, tr_safetensors_item *item, cha
                          {.name = "config.json", .text = config},
                          {.name = "trainer.json", .text = trainer},
                          {.name = "optimizer.safetensors", .item = item + n, .nitem = (size_t)(nbuffer * n)}};
-  tr_ckpt_save_options options = {.folder = folder, .step = t->step, .keep = (int)c->checkpoint.keep,
-                                  .keep_every = c->checkpoint.keep_every, .progress = save_progress, .user = t};
+  tr_ckpt_save_options options = {.folder = folder,
+                                  .step = t->step,
+                                  .keep = (int)c->checkpoint.keep,
+                                  .keep_every = c->checkpoint.keep_every,
+                                  .progress = save_progress,
+                                  .user = t};
   return tr_ckpt_save(&options, file, nbuffer ? 4 : 3);
 }
 
@@ -98,7 +106,8 @@ tr_status tr__state_save(tr__trainer *t) {
   tr_safetensors_item *item = calloc(most, sizeof *item);
   char(*name)[NAME_BYTES] = calloc(most, sizeof *name);
   char *trainer = trainer_json(t), *config = NULL;
-  tr_status status = tr_gpt2_config_to_json(&t->plan->gpt2, t->plan->config->precision.compute ? "bfloat16" : "float32", &config);
+  tr_status status =
+      tr_gpt2_config_to_json(&t->plan->gpt2, t->plan->config->precision.compute ? "bfloat16" : "float32", &config);
   if (!item || !name || !trainer) status = tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
   if (status == TR_OK) status = write_checkpoint(t, item, name, trainer, config);
   free(item);
@@ -108,8 +117,8 @@ tr_status tr__state_save(tr__trainer *t) {
   return status < 0 ? status : tr__fault_status(t);
 }
 
-// ---- resuming
-// A folder with nothing but leftovers of a first save that was killed holds no checkpoint; one that has them must load.
+// ---- resuming A folder with nothing but leftovers of a first save that was killed holds no checkpoint; one that has
+// them must load.
 static int has_checkpoint(const char *folder) {
   DIR *dir = opendir(folder);
   int found = 0;
@@ -127,7 +136,8 @@ static tr_status agree_on_path(tr__trainer *t, char *path) {
     checkpoints_folder(t, folder);
     if (has_checkpoint(folder)) {
       if (t->plan->config->train.resume == 1)
-        return tr_error(TR_ERR_CONFIG, "train.resume is never, but %s holds checkpoints; another train.folder would work", folder);
+        return tr_error(TR_ERR_CONFIG,
+                        "train.resume is never, but %s holds checkpoints; another train.folder would work", folder);
       tr_comm_activity(t->comm, "verify checkpoint", 0, 0);
       TR_TRY(tr_ckpt_find(folder, 1, path, PATH_BYTES));
     }
@@ -146,10 +156,14 @@ static tr_status check_same_run(tr__trainer *t, const json_t *json, const char *
   TR_TRY(tr_json_get_string(json, file, "optimizer", 1, &optimizer));
   if (seed != c->train.seed || batch != c->batch.sequences || sequence != c->data.sequence ||
       strcmp(optimizer, c->optim.kind ? "sgd" : "adamw") != 0)
-    return tr_error(TR_ERR_CONFIG, "%s was made with train.seed=%lld batch.sequences=%lld data.sequence=%lld optim.kind=%s; resume with those, or use another train.folder",
+    return tr_error(TR_ERR_CONFIG,
+                    "%s was made with train.seed=%lld batch.sequences=%lld data.sequence=%lld optim.kind=%s; resume "
+                    "with those, or use another train.folder",
                     file, (long long)seed, (long long)batch, (long long)sequence, optimizer);
   if (strtoull(hash, NULL, 16) != t->data_hash && !c->data.changed)
-    return tr_error(TR_ERR_DATA, "%s is not the data that %s was trained on; data.changed=accept goes on all the same", c->data.path, file);
+    return tr_error(TR_ERR_DATA,
+                    "%s is not the data that %s was trained on; data.changed=accept goes on all the same",
+                    c->data.path, file);
   return TR_OK;
 }
 
@@ -165,7 +179,8 @@ static tr_status load_trainer(tr__trainer *t, const char *path) {
   return status;
 }
 
-static tr_status load_buffer(const tr__trainer *t, const tr_safetensors *file, const char *path, const char *prefix, float *base) {
+static tr_status load_buffer(const tr__trainer *t, const tr_safetensors *file, const char *path, const char *prefix,
+                             float *base) {
   for (int i = 0; i < t->plan->layout.nparam; i++) {
     char name[NAME_BYTES];
     const tr_param *param = tr_model_param(t->plan->model, i);
@@ -204,6 +219,7 @@ tr_status tr__state_resume(tr__trainer *t, int *resumed) {
   TR_TRY(tr_model_folder_weights(path, t->plan->model, &t->plan->layout, type, tr_run_weights(t->run)));
   tr_comm_beat(t->comm);
   TR_TRY(load_optimizer(t, path));
-  if (t->rank == 0) printf("resuming from %s: %lld of %lld steps done\n", path, (long long)t->step, (long long)t->plan->steps);
+  if (t->rank == 0)
+    printf("resuming from %s: %lld of %lld steps done\n", path, (long long)t->step, (long long)t->plan->steps);
   return TR_OK;
 }

@@ -24,8 +24,8 @@ typedef struct tr__trainer {
   tr_tokenizer *tokenizer;
   tr_source *source;
   tr_run *run;
-  tr_batch *batch;         // [accumulation]
-  tr_model_input *input;   // [accumulation]
+  tr_batch *batch;       // [accumulation]
+  tr_model_input *input; // [accumulation]
   tr_batch eval_batch;
   double *eval_loss;       // [all ranks' shares] in the shared arena
   struct tr__fault *fault; // NULL: none
@@ -33,8 +33,8 @@ typedef struct tr__trainer {
   int64_t tokens;          // valid tokens seen
   int64_t start_step;      // of this process, after resume
   uint64_t data_hash;
-  double val_loss;         // of the last evaluation
-  int64_t val_step;        // after how many updates, -1: never
+  double val_loss;  // of the last evaluation
+  int64_t val_step; // after how many updates, -1: never
   // since the last log line
   int64_t mark_ns, mark_tokens, mark_step, data_ns, comm_ns;
   int64_t begin_ns;
@@ -49,7 +49,8 @@ void tr__metrics_start(tr__trainer *t);
 tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double lr, int log_now);
 tr_status tr__metrics_event(tr__trainer *t, const char *event);
 
-// ---- evaluate.c. Collective. Mean loss per valid token over the plan's validation samples: the same bits on any layout.
+// ---- evaluate.c. Collective. Mean loss per valid token over the plan's validation samples: the same bits on any
+// layout.
 tr_status tr__evaluate(tr__trainer *t, double *loss);
 
 // ---- state.c. Rank 0 saves; every rank loads.

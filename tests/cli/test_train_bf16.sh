@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # tier: full
 # timeout: 120
-# Training in bf16 follows training in f32: after 200 steps, and on average over them, losses agree within 1 %.
+# Training in bf16 follows training in f32: after 200 steps, and on average over them, losses agree within 1 %, on the
+# training batches and on the validation part.
 . "$(dirname "$0")/lib.sh"
 for type in f32 bf16; do
   train "${tiny[@]}" -n 2 train.folder="$work/$type" precision.compute="$type" train.steps=200 lr.lr=2e-3 lr.warmup=10 train.eval_samples=0 train.eval_every=0

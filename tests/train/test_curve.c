@@ -87,11 +87,9 @@ static int row_with(const char *text, int column, char mark) {
 
 static void falling_losses_fall_from_top_left_to_bottom_right(void **state) {
   (void)state;
-  tr_text text =
-      draw("{\"step\":1,\"loss\":5}\n{\"step\":50,\"loss\":3}\n{\"step\":99,\"loss\":1}\n", NULL, 52, 19);
+  tr_text text = draw("{\"step\":1,\"loss\":5}\n{\"step\":50,\"loss\":3}\n{\"step\":99,\"loss\":1}\n", NULL, 52, 19);
   assert_int_equal(row_with(text.data, 0, '*'), 0);
-  for (int x = 1; x < 40; x++)
-    assert_true(row_with(text.data, x, '*') >= row_with(text.data, x - 1, '*')); // joined
+  for (int x = 1; x < 40; x++) assert_true(row_with(text.data, x, '*') >= row_with(text.data, x - 1, '*')); // joined
   assert_true(row_with(text.data, 39, '*') > row_with(text.data, 20, '*'));
   assert_true(row_with(text.data, 20, '*') > 0);
   assert_non_null(strstr(text.data, "5 |"));
@@ -104,11 +102,9 @@ static void falling_losses_fall_from_top_left_to_bottom_right(void **state) {
 
 static void text_is_ascii_and_has_the_size_asked_for(void **state) {
   (void)state;
-  tr_text text =
-      draw("{\"step\":10,\"loss\":2.5,\"val_loss\":2.75}\n{\"step\":20,\"loss\":2.25}\n", NULL, 60, 16);
+  tr_text text = draw("{\"step\":10,\"loss\":2.5,\"val_loss\":2.75}\n{\"step\":20,\"loss\":2.25}\n", NULL, 60, 16);
   assert_int_equal(count_of(text.data, '\n'), 16);
-  for (const char *line = text.data; *line; line = strchr(line, '\n') + 1)
-    assert_true(strcspn(line, "\n") <= 60);
+  for (const char *line = text.data; *line; line = strchr(line, '\n') + 1) assert_true(strcspn(line, "\n") <= 60);
   for (size_t i = 0; i < text.size; i++)
     assert_true(text.data[i] == '\n' || (text.data[i] >= 32 && text.data[i] < 127));
   tr_text_free(&text);
@@ -129,11 +125,11 @@ static void validation_losses_are_marked_apart(void **state) {
 
 static void truncated_and_garbled_lines_events_and_nulls_are_passed_over(void **state) {
   (void)state;
-  tr_text text = draw(
-      "{\"step\":1,\"loss\":4.0}\n{\"step\":2,\"lo{\"step\":3,\"loss\":9}\n\n[1]\nnull\n"
-      "{\"event\":\"resume\",\"step\":0,\"time\":\"x\",\"loss\":7}\n{\"step\":4,\"loss\":null}\n"
-      "{\"step\":5,\"loss\":\"3\"}\n{\"step\":6,\"loss\":3.0}\n{\"step\":7,\"loss\":1e300}\n{\"step\":8,\"lo",
-      svg, 60, 16);
+  tr_text text =
+      draw("{\"step\":1,\"loss\":4.0}\n{\"step\":2,\"lo{\"step\":3,\"loss\":9}\n\n[1]\nnull\n"
+           "{\"event\":\"resume\",\"step\":0,\"time\":\"x\",\"loss\":7}\n{\"step\":4,\"loss\":null}\n"
+           "{\"step\":5,\"loss\":\"3\"}\n{\"step\":6,\"loss\":3.0}\n{\"step\":7,\"loss\":1e300}\n{\"step\":8,\"lo",
+           svg, 60, 16);
   char *data = read_svg();
   assert_int_equal(points_of(data, "train"), 2);
   assert_non_null(strstr(text.data, "4 |"));
@@ -159,8 +155,7 @@ static void later_record_of_a_repeated_step_wins(void **state) {
 
 static void null_loss_of_a_resumed_run_takes_the_old_one_back(void **state) {
   (void)state;
-  tr_text text =
-      draw("{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n{\"step\":2,\"loss\":null}\n", svg, 60, 16);
+  tr_text text = draw("{\"step\":1,\"loss\":4}\n{\"step\":2,\"loss\":3}\n{\"step\":2,\"loss\":null}\n", svg, 60, 16);
   char *data = read_svg();
   assert_int_equal(points_of(data, "train"), 1);
   free(data);
@@ -169,8 +164,7 @@ static void null_loss_of_a_resumed_run_takes_the_old_one_back(void **state) {
 
 static void empty_metrics_give_a_message_and_no_picture(void **state) {
   (void)state;
-  const char *nothing[] = {"", "\n", "{\"event\":\"start\",\"step\":0}\n", "{\"step\":1,\"loss\":null}\n",
-                           "{\"st"};
+  const char *nothing[] = {"", "\n", "{\"event\":\"start\",\"step\":0}\n", "{\"step\":1,\"loss\":null}\n", "{\"st"};
   for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
     tr_text text = draw(nothing[i], svg, 60, 16);
     assert_non_null(strstr(text.data, "no losses"));
@@ -225,8 +219,7 @@ static void long_runs_are_thinned(void **state) {
 static void svg_is_whole_and_stands_alone(void **state) {
   (void)state;
   tr_text text =
-      draw("{\"step\":1,\"loss\":5.5,\"val_loss\":5.6}\n{\"step\":300,\"loss\":1.5,\"val_loss\":1.7}\n", svg,
-           60, 16);
+      draw("{\"step\":1,\"loss\":5.5,\"val_loss\":5.6}\n{\"step\":300,\"loss\":1.5,\"val_loss\":1.7}\n", svg, 60, 16);
   char *data = read_svg();
   const char *needed[] = {"<svg xmlns=\"http://www.w3.org/2000/svg\"",
                           "<title>",

@@ -48,8 +48,7 @@ static void save(const fixture *f) {
   free(text);
 }
 
-static void add_item(fixture *f, const char *name, int ndim, int64_t rows, int64_t columns,
-                     const float *data) {
+static void add_item(fixture *f, const char *name, int ndim, int64_t rows, int64_t columns, const float *data) {
   assert_true(f->nitem < MOST_ITEMS);
   snprintf(f->name[f->nitem], NAME, "%s", name);
   f->item[f->nitem] = (tr_safetensors_item){.name = f->name[f->nitem],
@@ -62,8 +61,7 @@ static void add_item(fixture *f, const char *name, int ndim, int64_t rows, int64
 
 static void open_fixture(fixture *f, int tied) {
   *f = (fixture){
-      .config = {
-          .layers = 2, .width = 8, .heads = 2, .vocab = 11, .positions = 6, .eps = 1e-5, .init_std = 0.02}};
+      .config = {.layers = 2, .width = 8, .heads = 2, .vocab = 11, .positions = 6, .eps = 1e-5, .init_std = 0.02}};
   f->config.tied = tied;
   strcpy(f->folder, "/tmp/trireme-folder-XXXXXX");
   assert_non_null(mkdtemp(f->folder));
@@ -74,8 +72,7 @@ static void open_fixture(fixture *f, int tied) {
   for (int i = 0; i < tr_model_params(f->model); i++) {
     const tr_param *p = tr_model_param(f->model, i);
     float *at = f->weights + f->layout.param_offset[i];
-    for (int64_t k = 0; k < f->layout.param_count[i]; k++)
-      at[k] = (float)(i + 1) + (float)k / 1024; // exact in f32
+    for (int64_t k = 0; k < f->layout.param_count[i]; k++) at[k] = (float)(i + 1) + (float)k / 1024; // exact in f32
     add_item(f, p->name, p->shape.ndim, p->shape.dim[0], p->shape.dim[1], at);
     f->item[f->nitem - 1].transpose = p->transposed;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The settings of a training run: one struct, filled and checked by one option table, and what follows from it.
 //
-// `trireme train RUN.yaml [MORE.yaml ...] [key=value ...]` is tr_train_config_load. Everything that can be wrong is found here, before a
-// rank is started or a byte of the model is allocated: TR_ERR_CONFIG and TR_ERR_PLAN name the setting, where its value
-// came from, and what would work.
+// `trireme train RUN.yaml [MORE.yaml ...] [key=value ...]` is tr_train_config_load. Everything that can be wrong is
+// found here, before a rank is started or a byte of the model is allocated: TR_ERR_CONFIG and TR_ERR_PLAN name the
+// setting, where its value came from, and what would work.
 #ifndef TRIREME_TRAIN_CONFIG_H
 #define TRIREME_TRAIN_CONFIG_H
 
@@ -28,12 +28,16 @@ typedef struct tr_train_config {
     int64_t sequence;
     int changed; // 0 refuse, 1 accept: data that differs from the checkpoint's
   } data;
-  struct { int64_t sequences, micro; } batch; // micro -1: as much as divides, at most 8
+  struct {
+    int64_t sequences, micro;
+  } batch; // micro -1: as much as divides, at most 8
   struct {
     int64_t dp, tp, pp, cp; // dp -1: what is left of the ranks
     char *map;
   } parallel;
-  struct { int compute; } precision; // 0 f32, 1 bf16
+  struct {
+    int compute;
+  } precision; // 0 f32, 1 bf16
   struct {
     int kind, nesterov, decay_all;
     double beta1, beta2, eps, weight_decay, momentum, clip;
@@ -50,8 +54,13 @@ typedef struct tr_train_config {
     int resume; // 0 auto, 1 never
     int nan;    // 0 stop, 1 skip
   } train;
-  struct { int64_t every, keep, keep_every; } checkpoint;
-  struct { int grad_sync; int64_t bucket; } comm;
+  struct {
+    int64_t every, keep, keep_every;
+  } checkpoint;
+  struct {
+    int grad_sync;
+    int64_t bucket;
+  } comm;
   struct {
     int64_t ranks, threads; // threads -1: cores / ranks
     double deadline;
@@ -65,7 +74,8 @@ extern const size_t tr_train_option_count;
 // Start from the table: defaults and environment. The struct belongs to the options from then on.
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
 
-// What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns model, layout, program.
+// What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns model, layout,
+// program.
 typedef struct tr_train_plan {
   const tr_train_config *config;
   tr_gpt2_config gpt2;
@@ -79,13 +89,13 @@ typedef struct tr_train_plan {
   int64_t vocab;
   int micro, accumulation;
   int nthread;
-  int progress;        // draw a progress bar; set by whoever knows whether a person watches
-  int64_t steps;       // of the whole run
-  int64_t samples;     // training samples per epoch
-  int64_t limit;       // global samples of the whole run, -1: steps decide
+  int progress;    // draw a progress bar; set by whoever knows whether a person watches
+  int64_t steps;   // of the whole run
+  int64_t samples; // training samples per epoch
+  int64_t limit;   // global samples of the whole run, -1: steps decide
   int64_t eval_samples;
-  size_t arena_nbyte;  // shared memory per rank
-  size_t rank_nbyte;   // predicted memory of one rank, shared part included
+  size_t arena_nbyte;    // shared memory per rank
+  size_t rank_nbyte;     // predicted memory of one rank, shared part included
   char memory_text[256]; // its breakdown
 } tr_train_plan;
 

@@ -12,15 +12,17 @@
 #include "trireme/shard/layout.h"
 #include "trireme/train/config.h"
 
-// Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch returns.
+// Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
+// returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 
 // ---- weights in files
 // Read a model folder's config.json.
 tr_status tr_model_folder_config(const char *folder, tr_gpt2_config *out);
-// Read all weights of a model folder into `dst` in the layout's order. Names with and without the "transformer." prefix are
-// accepted; missing, unexpected and mis-shaped tensors are TR_ERR_CKPT, all listed.
-tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type, void *dst);
+// Read all weights of a model folder into `dst` in the layout's order. Names with and without the "transformer."
+// prefix are accepted; missing, unexpected and mis-shaped tensors are TR_ERR_CKPT, all listed.
+tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
+                                  void *dst);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).
