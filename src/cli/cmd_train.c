@@ -4,6 +4,7 @@
 #include "trireme/train/train.h"
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,7 +17,9 @@ static int print_help(const char *group) {
       "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n\n"
       "  -n RANKS          ranks on this machine (run.ranks)\n"
       "  --print-config    print the effective settings and where each comes from, then stop\n"
-      "  --dry-run         check everything and print the plan, then stop (with --program: the step program too)\n"
+      "  --dry-run         check everything and print the plan, then stop\n"
+      "  --program         --dry-run with the step program\n"
+      "  --json            --dry-run with the plan as one JSON object\n"
       "  --help [GROUP]    this text, with the settings of a group: model data batch parallel precision optim lr\n"
       "                    train checkpoint comm run\n\n"
       "examples:\n"
@@ -30,7 +33,7 @@ static int print_help(const char *group) {
 }
 
 typedef struct request {
-  int print_config, dry_run, program;
+  int print_config, dry_run, program, json;
 } request;
 
 static int is_run_file(const char *argument) {
@@ -47,6 +50,7 @@ static tr_status apply_argument(tr_options *options, int argc, char **argv, int 
   if (strcmp(argument, "--print-config") == 0) return want->print_config = 1, TR_OK;
   if (strcmp(argument, "--dry-run") == 0) return want->dry_run = 1, TR_OK;
   if (strcmp(argument, "--program") == 0) return want->program = want->dry_run = 1, TR_OK;
+  if (strcmp(argument, "--json") == 0) return want->json = want->dry_run = 1, TR_OK;
   if (tr__cli_option(argc, argv, i, "-n", &value)) {
     if (!value) return tr__cli_usage("train", "-n needs the number of ranks");
     snprintf(text, sizeof text, "run.ranks=%s", value);
@@ -69,13 +73,21 @@ static tr_status read_settings(tr_options *options, int argc, char **argv, reque
   return TR_OK;
 }
 
-static void print_plan(const tr_train_plan *plan, int program) {
+static tr_status print_plan(const tr_train_plan *plan, const request *want) {
   tr_text text = {0};
-  tr_train_plan_print(plan, &text);
-  if (program) tr_program_print(&plan->program, &text);
+  if (want->json) {
+    char *json = NULL;
+    TR_TRY(tr_train_plan_json(plan, &json));
+    tr_text_append(&text, "%s\n", json);
+    free(json);
+  } else {
+    tr_train_plan_print(plan, &text);
+    if (want->program) tr_program_print(&plan->program, &text);
+  }
   if (text.data) fputs(text.data, stdout);
   fflush(stdout);
   tr_text_free(&text);
+  return TR_OK;
 }
 
 static void draw_curve(const tr_train_config *config) {
@@ -100,9 +112,9 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
   TR_TRY(tr_train_plan_make(config, options, &plan));
   // The ranks' output goes through a pipe, so whether a person watches is decided here.
   plan.progress = config->run.progress == 0 ? isatty(STDOUT_FILENO) : config->run.progress == 1;
-  print_plan(&plan, want->program);
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
-  tr_status status = want->dry_run ? TR_OK : tr_train(&plan, options);
+  tr_status status = print_plan(&plan, want);
+  if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);
   if (status == TR_OK && !want->dry_run) draw_curve(config);
   tr_train_plan_destroy(&plan);
   return status;

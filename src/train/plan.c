@@ -248,22 +248,3 @@ void tr_train_plan_destroy(tr_train_plan *plan) {
   tr_program_destroy(&plan->program);
   *plan = (tr_train_plan){0};
 }
-
-void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
-  const tr_train_config *c = plan->config;
-  char params[32], rank_bytes[32], tokens[32];
-  tr_format_count(params, sizeof params, (double)tr_model_count(plan->model));
-  tr_format_bytes(rank_bytes, sizeof rank_bytes, (double)plan->rank_nbyte);
-  tr_format_count(tokens, sizeof tokens, (double)plan->samples * (double)c->data.sequence);
-  tr_text_append(out, "model   gpt2, %s parameters: %lld layers, width %lld, %lld heads, vocabulary %lld\n", params,
-                 (long long)c->model.layers, (long long)c->model.width, (long long)c->model.heads,
-                 (long long)plan->vocab);
-  tr_text_append(out, "data    %s: %s tokens, %lld training and %lld validation sequences of %lld\n", c->data.path,
-                 tokens, (long long)plan->samples, (long long)plan->eval_samples, (long long)c->data.sequence);
-  tr_text_append(
-      out, "plan    %lld ranks x %d threads, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s, %lld steps\n",
-      (long long)c->run.ranks, plan->nthread, plan->mesh.degree[TR_AXIS_DP], (long long)c->batch.sequences,
-      plan->micro, plan->mesh.degree[TR_AXIS_DP], plan->accumulation, c->precision.compute ? "bf16" : "f32",
-      (long long)plan->steps);
-  tr_text_append(out, "memory  %s per rank: %s\n", rank_bytes, plan->memory_text);
-}

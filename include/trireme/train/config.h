@@ -102,5 +102,6 @@ typedef struct tr_train_plan {
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out); // a few lines for people
+tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text
 
 #endif
