@@ -79,11 +79,24 @@ static tr_status make_names(const char *folder, int64_t step, save_names *out) {
 
 // Whether `text` is the number of a process that cannot be using the name it is part of: a dead one, or this
 // one, which is only now about to save.
+// Dead, or dead and waiting for a parent that may never look (state Z): neither writes any more.
+static int has_died(pid_t process) {
+  char path[32], *text = NULL;
+  size_t nbyte;
+  if (kill(process, 0) != 0) return errno == ESRCH;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+  if (tr_file_read(path, 4096, &text, &nbyte) < 0) return 0;
+  const char *state = strrchr(text, ')'); // the name before it may hold anything
+  int died = state && strncmp(state, ") Z", 3) == 0;
+  free(text);
+  return died;
+}
+
 static int is_stale(const char *text) {
   int64_t process;
   const char *end = tr__ckpt_digits(text, &process);
   if (!end || *end || process <= 0 || process > INT32_MAX) return 0;
-  return process == getpid() || (kill((pid_t)process, 0) != 0 && errno == ESRCH);
+  return process == getpid() || has_died((pid_t)process);
 }
 
 // A leftover "step-S.old-P": its process died while replacing step-S. Either step-S is there, or this goes
