@@ -276,6 +276,10 @@ static inline void tr__hook(tr_comm *comm, tr__kind kind, tr__point point) {
 static inline tr__rank_page *tr__page(const tr_comm *comm) { return &comm->job->page[comm->rank]; }
 
 // Something moved: deadlines of those who wait for this rank restart.
+// This rank is about to copy or add: whoever watches it must not think that it still waits.
+static inline void tr__at_work(tr_comm *comm) {
+  atomic_store_explicit(&tr__page(comm)->awaits, -1, memory_order_relaxed);
+}
 static inline void tr__worked(tr_comm *comm) {
   comm->work++;
   atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);

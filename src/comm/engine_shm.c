@@ -350,11 +350,13 @@ static void begin_path(tr_request *r) {
   r->phase = choose_path(r);
   tr_comm_counters *counters = &r->group->comm->counters;
   *(r->phase == TR__STAGING ? &counters->bytes_staged : &counters->bytes_direct) += r->nbyte;
+  tr__at_work(r->group->comm);
   if (r->phase == TR__STAGING) r->chunks = (uint32_t)((r->nelem + c->chunk(r) - 1) / c->chunk(r));
   tr__hook(r->group->comm, r->kind, TR__AT_WORK);
 }
 
 static tr_status step_inline(tr_request *r) {
+  tr__at_work(r->group->comm);
   tr__hook(r->group->comm, r->kind, TR__AT_WORK);
   if (r->nelem) collectives[r->kind].combine(r);
   r->group->comm->counters.bytes_direct += r->nbyte;
@@ -363,6 +365,7 @@ static tr_status step_inline(tr_request *r) {
 
 static tr_status step_working(tr_request *r) {
   const collective *c = &collectives[r->kind];
+  tr__at_work(r->group->comm);
   int done = c->work(r);
   tr__worked(r->group->comm);
   if (!done) return TR_PENDING;
@@ -396,6 +399,7 @@ static chunk_range range_of(const tr_request *r, uint32_t chunk) {
 
 static int stage_in(tr_request *r) {
   if (r->in == r->chunks || r->in - r->out >= 2) return 0;
+  tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->in);
   if (contributes(r, r->group->index)) collectives[r->kind].stage_in(r, range.at, range.n);
   r->in++;
@@ -405,6 +409,7 @@ static int stage_in(tr_request *r) {
 
 static int stage_work(tr_request *r) {
   if (r->done == r->in || !all_past(r, r->done, 0)) return 0;
+  tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->done);
   collectives[r->kind].stage_work(r, range.at, range.n, (int)(r->done & 1));
   r->done++;
@@ -415,6 +420,7 @@ static int stage_work(tr_request *r) {
 // Once everybody is past a chunk its half is this rank's again.
 static int stage_out(tr_request *r) {
   if (r->out == r->done || !all_past(r, r->out, 1)) return 0;
+  tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->out);
   const collective *c = &collectives[r->kind];
   if (c->stage_out) c->stage_out(r, range.at, range.n, (int)(r->out & 1));

@@ -111,6 +111,7 @@ static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
 tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
   if (comm->work != l->work) {
     l->work = comm->work;
+    if (l->published >= 0) l->published = -1; // work has withdrawn what was shown
     l->round = 0;
     l->began = l->sleep = 0;
   }

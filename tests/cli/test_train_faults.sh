@@ -42,7 +42,7 @@ fault segv "rank=1,op=B,step=2,action=segv" 6 "$who was killed by signal 11 \(.*
 fault exit "rank=1,op=F,step=2,action=exit" 6 "$who ended with exit status 3 while in F of step 2"
 fault error "rank=1,op=F,step=2,action=error" 1 'rank 1: injected failure in F of step 2'
 fault stop-F "rank=1,op=F,step=3,action=stop" 7 "$who made no progress for [0-9.]+ s: it was in F of step 3.*rank [02] waits for it in all-?reduce"
-fault stop-reduce "rank=1,op=allreduce.reduce,step=3,action=stop" 7 'rank 1 .*all-reduce'
+fault stop-reduce "rank=1,op=allreduce.reduce,step=3,action=stop" 7 "$who made no progress for .*all-reduce"
 fault stop-save "rank=0,op=SAVE,step=4,action=stop" 7 'rank 0 \(pid [0-9]+\) made no progress for [0-9.]+ s: it was in SAVE of step 4'
 
 # ---- one rank alone has nobody that waits for it: the launcher sees it
