@@ -160,19 +160,40 @@ void tr_run_publish(tr_run *run) {
   run->compute.kernels->convert(&run->compute, n, run->wide, run->master, run->options.type, run->weights);
 }
 
+// One parameter's initial values, in blocks that any worker may take.
+typedef struct init_job {
+  const tr_param *param;
+  uint64_t seed;
+  tr_dtype type;
+  char *out;
+  int64_t count;
+} init_job;
+
+enum { INIT_BLOCK = 4096 };
+
 // f32 values in a small buffer, converted to the master's type, so that f64 runs start from the same weights.
+static void init_task(void *context, int task, int worker) {
+  (void)worker;
+  const init_job *job = context;
+  float block[INIT_BLOCK];
+  int64_t first = (int64_t)task * INIT_BLOCK, count = job->count - first;
+  if (count > INIT_BLOCK) count = INIT_BLOCK;
+  tr_param_init(job->param, job->seed, block, first, count);
+  tr_convert(TR_F32, block, job->type, job->out + (size_t)first * tr_dtype_size(job->type), (size_t)count);
+}
+
 void tr_run_init_weights(tr_run *run, uint64_t seed) {
-  enum { BLOCK = 4096 };
-  float block[BLOCK];
   const tr_layout *layout = run->options.layout;
   // An evaluation-only run in bf16 keeps no master: its weights are written directly.
   tr_dtype type = run->master == run->weights ? run->options.type : run->wide;
-  for (int i = 0; i < layout->nparam; i++)
-    for (int64_t first = 0; first < layout->param_count[i]; first += BLOCK) {
-      int64_t count = layout->param_count[i] - first < BLOCK ? layout->param_count[i] - first : BLOCK;
-      tr_param_init(tr_model_param(run->options.model, i), seed, block, first, count);
-      char *at = (char *)run->master + (size_t)(layout->param_offset[i] + first) * tr_dtype_size(type);
-      tr_convert(TR_F32, block, type, at, (size_t)count);
-    }
+  for (int i = 0; i < layout->nparam; i++) {
+    init_job job = {.param = tr_model_param(run->options.model, i),
+                    .seed = seed,
+                    .type = type,
+                    .out = (char *)run->master + (size_t)layout->param_offset[i] * tr_dtype_size(type),
+                    .count = layout->param_count[i]};
+    tr_pool_run(run->options.pool, (int)((job.count + INIT_BLOCK - 1) / INIT_BLOCK), init_task, &job);
+    if (run->options.comm) tr_comm_beat(run->options.comm);
+  }
   tr_run_publish(run);
 }
