@@ -54,7 +54,7 @@ step() {
 build() {
   local said
   said=$(cmake --preset release 2>&1) || { echo "$said" && return 1; }
-  cmake --build --preset release -j "$(nproc)" --target trireme_command
+  cmake --build --preset release -j "$(nproc)" --target trireme_command -- --quiet
 }
 
 # Real text to learn from: the system's C headers in a fixed order, up to 8 MB of them. grep -I leaves out what is not text.
@@ -64,35 +64,54 @@ collect_headers() {
     head -c 8000000; } 2>/dev/null || true
 }
 
+new=runs/demo.new # the run that was there before stays whole until this one can start
 collect_text() {
-  mkdir -p runs
-  if [ -n "$text" ]; then # copied before the old run moves: it may be part of it
-    cp -- "$text" runs/text.new
+  rm -rf "$new"
+  mkdir -p "$new"
+  if [ -n "$text" ]; then
+    cp -- "$text" "$new/text.txt"
   else
-    collect_headers >runs/text.new
+    collect_headers >"$new/text.txt"
   fi
-  if [ "$(wc -c <runs/text.new)" -lt 20000 ]; then
+  if [ "$(wc -c <"$new/text.txt")" -lt 20000 ]; then
+    rm -rf "$new"
     die "less than 20 kB of text is too little to learn from; --text FILE takes any longer text"
   fi
+  echo "$(wc -c <"$new/text.txt") bytes from ${text:-the C headers in /usr/include}"
+}
+
+# Eight sequences per rank and step, whatever the number of ranks.
+train() { # ARGUMENTS
+  build/trireme train presets/demo.yaml -n "$ranks" "batch.sequences=$((8 * ranks))" "$@"
+}
+
+# Steps that fit the minutes, from the rate of the last of a few.
+fitting_steps() {
+  local rate
+  train data.path="$new/text.txt" data.val_fraction=0 train.steps=12 train.log_every=4 train.folder="$new/timing" \
+    >"$new/timing.log" 2>&1 || { cat "$new/timing.log" >&2 && return 1; }
+  rate=$(grep -o '"tokens_per_s":[0-9.e+]*' "$new/timing/metrics.jsonl" | tail -n 1 | cut -d: -f2)
+  rm -rf "$new/timing" "$new/timing.log"
+  LC_ALL=C awk -v rate="$rate" -v minutes="$minutes" -v tokens=$((8 * ranks * 128)) '
+    BEGIN { n = int(minutes * 60 * rate / tokens); print (n < 20 ? 20 : (n > 5000 ? 5000 : n)) }'
+}
+
+replace_old_run() {
   if [ -e runs/demo ]; then
     rm -rf runs/demo.old
     mv runs/demo runs/demo.old
     echo "The run before this one is in runs/demo.old."
   fi
-  mkdir runs/demo
-  mv runs/text.new runs/demo/text.txt
-  echo "runs/demo/text.txt: $(wc -c <runs/demo/text.txt) bytes from ${text:-the C headers in /usr/include}"
+  mv "$new" runs/demo
 }
 
-# Steps that fit the minutes, from timing a few. The start is timed along with them, so the answer is on the safe side.
-fitting_steps() {
-  local began=$EPOCHREALTIME sample=6
-  build/trireme train presets/demo.yaml -n "$ranks" train.steps=$sample data.val_fraction=0 \
-    train.folder=runs/demo/timing >runs/demo/timing.log 2>&1 ||
-    { cat runs/demo/timing.log >&2 && return 1; }
-  rm -rf runs/demo/timing runs/demo/timing.log
-  LC_ALL=C awk -v began="${began/,/.}" -v now="${EPOCHREALTIME/,/.}" -v sample=$sample -v minutes="$minutes" '
-    BEGIN { n = int(minutes * 60 * sample / (now - began)); print (n < 20 ? 20 : (n > 3000 ? 3000 : n)) }'
+# The beginning of a line of the text itself: a prompt that fits whatever was learned.
+prompt_from_text() {
+  if [ -z "$text" ]; then
+    echo '#define '
+  else
+    awk 'length > 20 { print substr($0, 1, 12); exit }' runs/demo/text.txt
+  fi
 }
 
 step "Installing what is missing"
@@ -103,14 +122,19 @@ step "Collecting text"
 collect_text
 step "Timing a few steps"
 steps=$(fitting_steps)
-step "Training $steps steps on $ranks ranks, about $minutes minutes (Ctrl-C once: stop after this step and save)"
-build/trireme train presets/demo.yaml -n "$ranks" "train.steps=$steps" "lr.warmup=$((steps / 15 + 1))"
-step "What it writes after '#define '"
-build/trireme generate runs/demo/checkpoints --prompt '#define '
-cat <<'END'
+replace_old_run
+settings="train.steps=$steps lr.warmup=$((steps / 15 + 1))"
+step "Training $steps steps on $ranks ranks, about $minutes minutes (Ctrl-C once: finish the step, save, stop)"
+echo "build/trireme train presets/demo.yaml -n $ranks batch.sequences=$((8 * ranks)) $settings"
+# shellcheck disable=SC2086 # two words
+train $settings
+prompt=$(prompt_from_text)
+step "What it writes after '$prompt'"
+build/trireme generate runs/demo/checkpoints --prompt "$prompt"
+cat <<END
 
 == Done. The loss curve is runs/demo/loss.svg, the model is in runs/demo/checkpoints. To try next:
-  build/trireme generate runs/demo/checkpoints --prompt 'struct '
+  build/trireme generate runs/demo/checkpoints --prompt '$prompt' --seed 2 --temperature 0.5
   build/trireme inspect runs/demo/checkpoints
-  build/trireme train presets/demo.yaml -n 4 batch.micro=4 train.steps=50 train.folder=runs/four
+  build/trireme train presets/demo.yaml -n 4 train.steps=50 train.folder=runs/four
 END

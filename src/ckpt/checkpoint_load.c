@@ -188,8 +188,7 @@ static tr_status check_hash(const manifest *m, const json_t *row, const char *pa
                   wanted);
 }
 
-// Rows of tensors stand in the order of files, so each file is opened once: take those of `name` from *next
-// on.
+// Rows of tensors stand in the order of files, so each file is opened once: take those of `name` from *next on.
 static tr_status check_tensors(const manifest *m, const char *name, const char *path, size_t *next) {
   tr_safetensors *file = NULL;
   tr_status status = TR_OK;

@@ -99,8 +99,7 @@ static int is_stale(const char *text) {
   return process == getpid() || has_died((pid_t)process);
 }
 
-// A leftover "step-S.old-P": its process died while replacing step-S. Either step-S is there, or this goes
-// back.
+// A leftover "step-S.old-P": its process died while replacing step-S. Either step-S is there, or this goes back.
 static tr_status sweep_old(const char *folder, const char *name, size_t nstep) {
   char old[TR__CKPT_PATH_MAX], step[TR__CKPT_PATH_MAX];
   TR_TRY(tr__ckpt_join(old, folder, name));

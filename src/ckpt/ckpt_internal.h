@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the files of the ckpt module share: limits, names on disk, copying with conversion, listing of
-// folders.
+// What the files of the ckpt module share: limits, names on disk, copying with conversion, listing of folders.
 //
-// Names in a checkpoint folder, S the step in at least eight digits and P the number of the process that
-// saves:
+// Names in a checkpoint folder, S the step in at least eight digits and P the number of the process that saves:
 //   step-S              a complete checkpoint (renamed to this name only when everything in it is on disk)
 //   .tmp-step-S-P       one being written, or being deleted; never read
 //   step-S.old-P        the former step-S for the moment in which it is replaced without an atomic exchange;
@@ -48,8 +46,7 @@ void tr__ckpt_transpose(tr_dtype from, const void *src, size_t width, size_t row
 
 // "folder/name" into out; TR_ERR_USAGE when it is too long.
 tr_status tr__ckpt_join(char out[TR__CKPT_PATH_MAX], const char *folder, const char *name);
-// A base name that stays in its folder: not empty, no '/', no leading '.', no control characters, not too
-// long.
+// A base name that stays in its folder: not empty, no '/', no leading '.', no control characters, not too long.
 int tr__ckpt_plain_name(const char *name);
 // 1 to 18 digits at `text` into *out; where they end, or NULL.
 const char *tr__ckpt_digits(const char *text, int64_t *out);

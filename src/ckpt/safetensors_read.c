@@ -78,8 +78,10 @@ static tr_status parse_header(const char *path, const tr_file_map *map, size_t *
   memcpy(&size, map->data, sizeof size);
   if (size == 0) return tr_error(TR_ERR_CKPT, "%s: header size is 0; the smallest header is {}", path);
   if (size > TR__ST_HEADER_MAX) {
-    return tr_error(TR_ERR_CKPT, "%s: header size %" PRIu64 " is above the limit of %d bytes", path, size,
-                    TR__ST_HEADER_MAX);
+    return tr_error(TR_ERR_CKPT,
+                    "%s: not a safetensors file, or damaged: its first 8 bytes give a header of %" PRIu64
+                    " bytes, the limit is %d",
+                    path, size, TR__ST_HEADER_MAX);
   }
   if (size > map->nbyte - sizeof size) {
     return tr_error(TR_ERR_CKPT, "%s: header size %" PRIu64 " does not fit into a file of %zu bytes (truncated?)",

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Writing safetensors files: header first, then tensor after tensor through one buffer of at most 16 MiB.
 //
-// All offsets follow from the shapes, so nothing has to be written twice and the file never seeks. A block is
-// a run of stored elements: copied, converted or transposed into the buffer, hashed twice (for the file and
-// for the tensor) and written, then `progress` is called. A transposed tensor is cut into blocks of whole
-// stored rows, or, when one row is longer than the buffer, into parts of a row. A failure removes the
-// unfinished file.
+// All offsets follow from the shapes, so nothing has to be written twice and the file never seeks. A block is a run
+// of stored elements: copied, converted or transposed into the buffer, hashed twice (for the file and for the tensor)
+// and written, then `progress` is called. A transposed tensor is cut into blocks of whole stored rows, or, when one
+// row is longer than the buffer, into parts of a row. A failure removes the unfinished file.
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"

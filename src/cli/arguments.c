@@ -100,16 +100,16 @@ static int has(const char *folder, const char *name) {
   return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && tr_file_exists(path);
 }
 
-tr_status tr__cli_find_checkpoint(const char *path, char *out, size_t nbyte) {
+tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_t nbyte) {
   char below[4096];
   int is_run = !has(path, "manifest.json") && !has(path, "model.safetensors") && has(path, "checkpoints");
   if (!is_run || snprintf(below, sizeof below, "%s/checkpoints", path) >= (int)sizeof below)
-    return tr_ckpt_find(path, 0, out, nbyte);
-  return tr_ckpt_find(below, 0, out, nbyte);
+    return tr_ckpt_find(path, verify, out, nbyte);
+  return tr_ckpt_find(below, verify, out, nbyte);
 }
 
-// The least code point of each length, so that over-long forms are refused; surrogates and what is beyond
-// Unicode too.
+// The least code point of each length, so that over-long forms are refused; surrogates and what
+// is beyond Unicode too.
 static int is_code_point(unsigned long code, size_t length) {
   static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
   return code >= least[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Arguments of the commands that take a path and options: one table per command, from which parsing and every
-// message about a wrong use come. (train is different: its settings come from the option table of the train
-// module.)
+// Arguments of the commands that take a path and options: one table per command, from which parsing and every message
+// about a wrong use come. (train is different: its settings come from the option table of the train module.)
 #ifndef TRIREME_CLI_ARGUMENTS_INTERNAL_H
 #define TRIREME_CLI_ARGUMENTS_INTERNAL_H
 
@@ -30,9 +29,9 @@ typedef struct tr__argument {
 tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
                         const char *what, const char **path);
 
-// The folder to load from a checkpoint, a folder of checkpoints (its newest), a run's folder or a Hugging
-// Face folder.
-tr_status tr__cli_find_checkpoint(const char *path, char *out, size_t nbyte);
+// The folder to load from a checkpoint, a folder of checkpoints (its newest), a run's folder or
+// a Hugging Face folder. `verify`: compare hashes with the manifest where there is one.
+tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_t nbyte);
 
 // Length of the character that starts at text[0]: 0 when it may still become whole with more bytes than `n`.
 // *valid 0: these bytes are no UTF-8.

@@ -165,7 +165,7 @@ static tr_status open_tokenizer(generator *g) {
 
 static tr_status load(generator *g, const request *r) {
   tr_dtype type = r->bf16 ? TR_BF16 : TR_F32;
-  TR_TRY(tr__cli_find_checkpoint(r->path, g->folder, sizeof g->folder));
+  TR_TRY(tr__cli_find_checkpoint(r->path, 1, g->folder, sizeof g->folder));
   TR_TRY(tr_model_folder_config(g->folder, &g->config));
   TR_TRY(open_tokenizer(g));
   g->vocab = tr_tokenizer_vocab(g->tokenizer);
@@ -178,8 +178,7 @@ static tr_status load(generator *g, const request *r) {
   return tr_model_folder_weights(g->folder, g->model, &g->layout, type, g->weights.base);
 }
 
-// One token at a time is little work: below this many weights per thread, handing it out costs more than it
-// saves.
+// One token at a time is little work: below this many weights per thread, handing it out costs more than it saves.
 static int useful_threads(const tr_model *model) {
   int64_t useful = 1 + tr_model_count(model) / 4000000, cores = tr_cpu_count();
   return (int)(useful < cores ? useful : cores);

@@ -77,8 +77,8 @@ typedef struct statistics {
   int64_t nonfinite;
 } statistics;
 
-// Two passes over blocks of f32: the mean first, then deviations from it. Values that are not finite are only
-// counted.
+// Two passes over blocks of f32: the mean first, then deviations from it. Values that are not
+// finite are only counted.
 static statistics measure(const tr_safetensors_entry *entry) {
   enum { BLOCK = 4096 };
   float block[BLOCK];
@@ -306,7 +306,7 @@ static tr_status inspect(const request *r, json_t *about) {
                          "folder's manifest.json",
                          r->path);
   if (is_folder)
-    TR_TRY(tr__cli_find_checkpoint(r->path, path, sizeof path));
+    TR_TRY(tr__cli_find_checkpoint(r->path, 0, path, sizeof path));
   else if (snprintf(path, sizeof path, "%s", r->path) >= (int)sizeof path)
     return tr_error(TR_ERR_CKPT, "%.60s...: the path is too long", r->path);
   if (r->verify) {

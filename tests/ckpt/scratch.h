@@ -34,8 +34,7 @@ static inline scratch scratch_make(void) {
   return scratch_make_in(base ? base : "/tmp");
 }
 
-// In memory where the system has such a place: for tests of thousands of saves in which power loss plays no
-// part.
+// In memory where the system has such a place: for tests of thousands of saves in which power loss plays no part.
 static inline scratch scratch_make_fast(void) {
   return access("/dev/shm", W_OK | X_OK) == 0 ? scratch_make_in("/dev/shm") : scratch_make();
 }
@@ -68,8 +67,7 @@ static inline int scratch_count(const char *path, const char *prefix) {
   return count;
 }
 
-// Save a checkpoint in which every value of tensor "w" is `value`; plain status, so that children may call
-// it.
+// Save a checkpoint in which every value of tensor "w" is `value`; plain status, so that children may call it.
 static inline tr_status save_value(const tr_ckpt_save_options *options, float value) {
   float w[SCRATCH_VALUES], m[SCRATCH_VALUES];
   char text[64];

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that a save appears whole, replaces `latest`, keeps what it must and removes the rest; that find
-// takes the newest checkpoint that can be loaded, whatever has happened to `latest`, to names and to bytes;
-// and that failed saves (bad requests, full disk, unwritable folder) leave what was there usable and nothing
-// half-done.
+// Proves that a save appears whole, replaces `latest`, keeps what it must and removes the rest; that find takes the
+// newest checkpoint that can be loaded, whatever has happened to `latest`, to names and to bytes; and that failed
+// saves (bad requests, full disk, unwritable folder) leave what was there usable and nothing half-done.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

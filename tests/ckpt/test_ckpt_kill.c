@@ -56,8 +56,7 @@ static void save_forever(const scratch *folder, int64_t step, int report) {
   }
 }
 
-// Kill the child after some time; *last becomes the step it completed last, if any. How many saves it
-// completed.
+// Kill the child after some time; *last becomes the step it completed last, if any. How many saves it completed.
 static int run_and_kill(const scratch *folder, int64_t *last, long nanoseconds) {
   int ends[2], status, completed = 0;
   assert_int_equal(pipe(ends), 0);
@@ -79,8 +78,7 @@ static int run_and_kill(const scratch *folder, int64_t *last, long nanoseconds) 
   return completed;
 }
 
-// Nanoseconds of one save here, so that kills fall into the first few saves whatever the machine and file
-// system.
+// Nanoseconds of one save here, so that kills fall into the first few saves whatever the machine and file system.
 static long time_of_save(const scratch *folder) {
   enum { SAVES = 5 };
   struct timespec begin, end;
