@@ -2,10 +2,9 @@
 // All-reduce of two ranks on one machine, 8 bytes to 64 MiB, buffers in the arena, rewritten by their owners
 // before each repetition (a buffer that nobody writes stays in the reader's cache and flatters the result).
 //
-// The limit is taken in the same run: each rank reads as many bytes of the other's freshly written buffer as
-// its slice has, plus its own slice, both ranks at once, the same two flag phases around it. The last column
-// is limit / time: 1 would mean that adding and storing cost nothing. Times are medians; p10 is printed
-// beside them.
+// The limit is taken in the same run: each rank reads as many bytes of the other's freshly written buffer as its
+// slice has, plus its own slice, both ranks at once, the same two flag phases around it. The last column is limit /
+// time: 1 would mean that adding and storing cost nothing. Times are medians; p10 is printed beside them.
 #include "trireme/base/clock.h"
 #include "trireme/comm/launch.h"
 #include <stdio.h>
@@ -40,8 +39,8 @@ static double time_limit(tr_comm *comm, float *data, size_t n) {
   int rank = tr_comm_rank(comm);
   const char *base[2];
   base[rank] = (const char *)data;
-  int64_t mine = (int64_t)(intptr_t)tr_comm_arena(comm)->base,
-          both[2]; // the other's copy lies as deep in its arena
+  // The other's copy lies as deep in its arena.
+  int64_t mine = (int64_t)(intptr_t)tr_comm_arena(comm)->base, both[2];
   if (tr_group_allgather(tr_comm_world(comm), &mine, both, 1, TR_I64, NULL) < 0) return -1;
   base[1 - rank] = (const char *)data + (both[1 - rank] - both[rank]);
   size_t start, count;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How fast the CPU kernels are on this machine: GPT-2 124M shapes with 1024 rows, f32 and bf16, one and two
-// threads.
+// How fast the CPU kernels are on this machine: GPT-2 124M shapes with 1024 rows, f32 and bf16, one and two threads.
 //
 // Each line gives the best time of a few runs, the rate, and its share of what the machine could do, measured
 // in the same run: of tr_kernel_peak for products, of a plain copy for kernels that move memory. Nothing here
@@ -12,7 +11,6 @@
 #include "trireme/kernel/kernel.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 1024, WIDTH = 768, HIDDEN = 3072, HEADS = 12, VOCAB = 50257, HEAD_ROWS = 256, PARAMETERS = 16 << 20 };

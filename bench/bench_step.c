@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whole training steps against the machine's limit: GPT-2 on made-up tokens, ranks as processes. Prints tokens/s, model FLOP/s
-// and their share of the matmul peak that a register-only loop reaches in the same run, and the speed-up of two ranks
-// of one thread over one.
+// Whole training steps against the machine's limit: GPT-2 on made-up tokens, ranks as processes. Prints tokens/s,
+// model FLOP/s and their share of the matmul peak that a register-only loop reaches in the same run, and the speed-up
+// of two ranks of one thread over one.
 //
 //   bench_step [TYPE [LAYERS WIDTH HEADS VOCAB SEQUENCE MICRO STEPS]]     default: bf16, GPT-2 124M, 1024, 1, 5
 //
@@ -13,7 +13,6 @@
 #include "trireme/run/run.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 typedef struct setup {

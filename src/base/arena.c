@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Arenas: one mapping, a front that only moves forward until it is put back.
 //
-// Blocks start at aligned addresses (not merely offsets), so a wrapped range may start anywhere. A block's
-// size is rounded up as tr_arena_rounded() says, except at the very end of a range that is not a multiple
-// itself.
+// Blocks start at aligned addresses (not merely offsets), so a wrapped range may start anywhere. A block's size is
+// rounded up as tr_arena_rounded() says, except at the very end of a range that is not a multiple itself.
 #include "trireme/base/arena.h"
 #include "trireme/base/text.h"
 

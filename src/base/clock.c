@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Clocks of the system behind three plain functions.
 //
-// Durations and deadlines use CLOCK_MONOTONIC, which never steps back and is the same for all processes of a
-// host; the wall clock only ever becomes text. Sleeping goes to an absolute time, so signals do not lengthen
-// it.
+// Durations and deadlines use CLOCK_MONOTONIC, which never steps back and is the same for all processes of a host;
+// the wall clock only ever becomes text. Sleeping goes to an absolute time, so signals do not lengthen it.
 #include "trireme/base/clock.h"
 
 #include <errno.h>

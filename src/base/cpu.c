@@ -149,8 +149,7 @@ static size_t read_limit(const char *folder, const char *name) {
   return limit == 0 || limit >= (unsigned long long)INT64_MAX / 2 ? SIZE_MAX : (size_t)limit;
 }
 
-// From the group up to the root: each level may be the tightest. Groups a container cannot see are passed
-// over.
+// From the group up to the root: each level may be the tightest. Groups a container cannot see are passed over.
 static size_t limit_upwards(const char *root, const char *group, size_t ngroup, const char *name) {
   char folder[PATH_SIZE];
   size_t limit = SIZE_MAX, nroot = strlen(root);

@@ -17,9 +17,8 @@ static inline void tr__cpu_pause(void) {
 #endif
 }
 
-// The smallest memory limit on the way from a process's control group up to the root of the hierarchy;
-// SIZE_MAX if none. `membership` is the text of /proc/self/cgroup, `root` the folder where control groups are
-// mounted.
+// The smallest memory limit on the way from a process's control group up to the root of the hierarchy; SIZE_MAX if
+// none. `membership` is the text of /proc/self/cgroup, `root` the folder where control groups are mounted.
 size_t tr__cpu_cgroup_limit(const char *membership, const char *root);
 
 #endif

@@ -59,8 +59,7 @@ void tr_file_map_close(tr_file_map *map) {
   *map = (tr_file_map){0};
 }
 
-// Read to the end or to one byte past the limit, whatever the file claims its size is (pipes and /proc say
-// 0).
+// Read to the end or to one byte past the limit, whatever the file claims its size is (pipes and /proc say 0).
 static tr_status read_all(int fd, const char *path, size_t limit, size_t expected, char **data, size_t *nbyte) {
   size_t size = 0, capacity = (expected < limit ? expected : limit) + 2;
   char *buffer = malloc(capacity);
@@ -95,10 +94,13 @@ static tr_status read_all(int fd, const char *path, size_t limit, size_t expecte
 tr_status tr_file_read(const char *path, size_t limit, char **data, size_t *nbyte) {
   struct stat about;
   if (limit > SSIZE_MAX - 2) limit = SSIZE_MAX - 2;
-  int fd = open_again(path, O_RDONLY, 0);
+  int fd = open_again(path, O_RDONLY | O_NONBLOCK, 0); // opening a FIFO must not wait
   if (fd < 0) return io_error(path, "open");
-  size_t expected = fstat(fd, &about) == 0 && about.st_size > 0 ? (size_t)about.st_size : 0;
-  tr_status status = read_all(fd, path, limit, expected, data, nbyte);
+  int known = fstat(fd, &about) == 0;
+  size_t expected = known && about.st_size > 0 ? (size_t)about.st_size : 0;
+  tr_status status = known && S_ISFIFO(about.st_mode)
+                         ? tr_error(TR_ERR_IO, "%s: a pipe, not a file that can be read again", path)
+                         : read_all(fd, path, limit, expected, data, nbyte);
   close(fd);
   return status;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// JSON through jansson: parse with duplicates refused, typed look-ups with errors that name file, key and
-// types.
+// JSON through jansson: parse with duplicates refused, typed look-ups with errors that name file, key and types.
 //
 // JSON has one kind of number, so 12.0 is taken where an integer is wanted and 12 where a real number
 // is; 12.5 is not an integer. Nothing is guessed beyond that: the text "12" is not a number.

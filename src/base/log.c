@@ -101,8 +101,7 @@ static int colour_wanted(void) {
   return isatty(STDERR_FILENO) && !(no_color && no_color[0]);
 }
 
-// One write() in all ordinary cases; what a full pipe left over follows. On a terminal the level's word is
-// coloured.
+// One write() in all ordinary cases; what a full pipe left over follows. On a terminal the level's word is coloured.
 static void write_line(tr_log_level level, const char *line) {
   char out[LINE_SIZE + 32];
   int colour = colour_wanted();

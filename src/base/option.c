@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The option table at work: which row a key means, and applying defaults, environment, run files and
-// arguments.
+// The option table at work: which row a key means, and applying defaults, environment, run files and arguments.
 //
 // A key is matched against one list of names: full paths, aliases, and last parts. A full path or alias
 // decides alone; a last part ("lr") only if exactly one row ends in it. Nothing about types is known here

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the files of the option table share: the set itself, values in and out, and words for what a row
-// accepts.
+// What the files of the option table share: the set itself, values in and out, and words for what a row accepts.
 //
 // option.c finds rows and applies sources; option_value.c reads and writes one value; option_print.c writes
 // run files; option_help.c and option_man.c write for people. Only option.c knows how a key is looked up.
@@ -54,12 +53,10 @@ const char *tr__option_text(const tr_text *text);        // never NULL
 
 // Length of the part of `path` before its first dot, or of all of it.
 size_t tr__option_section(const char *path);
-// Whether row i is the first whose path agrees with row i's in the first n characters followed by a dot or
-// the end.
+// Whether row i is the first whose path agrees with row i's in the first n characters followed by a dot or the end.
 int tr__option_first_of(const tr_option *table, size_t i, size_t n);
 
-// Text as a YAML scalar: plain where that is safe, in double quotes with escapes elsewhere. `force`: always
-// quotes.
+// Text as a YAML scalar: plain where that is safe, in double quotes with escapes elsewhere. `force`: always quotes.
 void tr__yaml_scalar(const char *value, int force, tr_text *out);
 int tr__text_is_utf8(const char *text);
 

@@ -36,8 +36,7 @@ static int needs_escape(uint32_t c) {
          c == 0xffff;
 }
 
-// Words and numbers of [A-Za-z0-9_./+-] read as themselves in every YAML reader, save the words that mean
-// something.
+// Words and numbers of [A-Za-z0-9_./+-] read as themselves in every YAML reader, save the words that mean something.
 static int is_plain(const char *value) {
   static const char *const special[] = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
   for (size_t i = 0; i < sizeof special / sizeof *special; i++)

@@ -62,7 +62,7 @@ void tr__option_real(double value, tr_text *out) {
 
 static void append_range(const tr_option *row, tr_text *out) {
   if (row->min == row->max) return;
-  double beyond = row->type == TR_OPTION_INT ? 9e18 : 1e300; // no bound a person would want to read
+  double beyond = row->type == TR_OPTION_INT ? 9e15 : 1e300; // no bound a person would want to read
   int low = row->min > -beyond, high = row->max < beyond;
   tr_text_append(out, low && high ? " from " : low ? " of at least " : high ? " of at most " : "");
   if (low) tr__option_real(row->min, out);

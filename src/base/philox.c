@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Philox 4x32-10 and what is drawn from it (Salmon, Moraes, Dror, Shaw, SC 2011).
 //
-// Counter of a coordinate: words = sample low, sample high, position, feature / 4; the lane is feature % 4.
-// Counter of a flat index i (the fill functions): words = (i / 4) low, (i / 4) high, 0, 0; the lane is i % 4.
-// A normal block turns the four words of a counter into two Box-Muller pairs: words 0, 1 give elements 0, 1
-// and words 2, 3 give elements 2, 3. Logarithm, sine and cosine are polynomials in double with errors below
-// 1e-15; built without contraction, they give the same bits with every compiler and processor that follows
-// IEEE 754.
+//   counter of                           words                                           lane
+//   a coordinate                         sample low, sample high, position, feature / 4  feature % 4
+//   a flat index i (the fill functions)  (i / 4) low, (i / 4) high, 0, 0                 i % 4
+//
+// A normal block turns the four words of a counter into two Box-Muller pairs: words 0, 1 give elements 0, 1 and words
+// 2, 3 give elements 2, 3. Logarithm, sine and cosine are polynomials in double with errors below 1e-15; built
+// without contraction, they give the same bits with every compiler and processor that follows IEEE 754.
 #include "trireme/base/philox.h"
 
 #include <string.h>
@@ -29,8 +30,7 @@ void tr_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t ou
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-// Add a word to a hash and mix (the finaliser of splitmix64: a bijection in which every bit reaches every
-// other).
+// Add a word to a hash and mix (the finaliser of splitmix64: a bijection in which every bit reaches every other).
 static uint64_t mix(uint64_t hash, uint64_t word) {
   uint64_t x = hash + 0x9E3779B97F4A7C15u + word;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -14,7 +14,6 @@
 
 #include "base/cpu_internal.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -59,8 +58,7 @@ struct tr_pool {
 };
 
 static void gate_sleep(gate *g, unsigned old) {
-  // Counted before the last look: either the opener sees the sleeper, or the kernel sees the new value and
-  // returns.
+  // Counted before the last look: either the opener sees the sleeper, or the kernel sees the new value and returns.
   atomic_fetch_add(&g->sleepers, 1);
   if (atomic_load(&g->value) == old) syscall(SYS_futex, &g->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
   atomic_fetch_sub(&g->sleepers, 1);
@@ -115,9 +113,8 @@ static void *worker_main(void *argument) {
   }
 }
 
-// Start the workers with all signals blocked that somebody sends, so that those reach the rank's main thread.
-// Faults stay open: they belong to the thread that made them. Returns how many entries are in use, 0
-// included.
+// Start the workers with all signals blocked that somebody sends, so that those reach the rank's main thread. Faults
+// stay open: they belong to the thread that made them. Returns how many entries are in use, 0 included.
 static int start_workers(tr_pool *pool, int *error) {
   sigset_t blocked, before;
   sigfillset(&blocked);

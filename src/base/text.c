@@ -122,8 +122,7 @@ static char folded(char c) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-// Edits that turn a into b: insert, delete, replace, or swap two neighbours. Case and dash against underscore
-// are free.
+// Edits that turn a into b: insert, delete, replace, swap two neighbours. Case, and dash for underscore, are free.
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb) {
   size_t row[3][WORD_LIMIT + 1];
   for (size_t j = 0; j <= nb; j++) row[0][j] = j;

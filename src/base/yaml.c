@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Run files as a tree, built from libyaml's events by recursive descent.
 //
-// Every allocation is a block on one list that belongs to the tree, so building can stop anywhere and freeing
-// is one loop. Limits (depth, nodes, bytes) are checked while events arrive, before anything is built from
-// them. What a scalar means (number, truth value, text) is not decided here: the option table knows what it
-// wants.
+// Every allocation is a block on one list that belongs to the tree, so building can stop anywhere and freeing is one
+// loop. Limits (depth, nodes, bytes) are checked while events arrive, before anything is built from them. What a
+// scalar means (number, truth value, text) is not decided here: the option table knows what it wants.
 #include "trireme/base/yaml.h"
 #include "trireme/base/file.h"
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which cores a rank runs on: rank r gets cores r * nthread .. of those this process may use, if all ranks
-// fit.
+// Which cores a rank runs on: rank r gets cores r * nthread .. of those this process may use, if all ranks fit.
 //
 // The launcher asks hwloc once, with everything but cores left out of the topology; ranks only set their
 // affinity. A single rank is not bound: it would gain nothing, and two jobs would meet on the same core.
@@ -18,8 +17,8 @@ static int load_topology(hwloc_topology_t *topology) {
   if (hwloc_topology_init(topology) != 0) return 0;
   hwloc_topology_set_all_types_filter(*topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(*topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
-  hwloc_topology_set_components(*topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                "x86"); // slow, adds only caches
+  // The x86 component is slow and adds only caches.
+  hwloc_topology_set_components(*topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
   hwloc_topology_set_flags(*topology, HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING);
   if (hwloc_topology_load(*topology) == 0) return 1;
   hwloc_topology_destroy(*topology);

@@ -15,10 +15,10 @@
 //     stage           one per (group slot, rank): two halves of 256 KiB for private buffers in collectives
 //     courier stage   one per rank: two halves of 256 KiB for private buffers in receives
 //
-// Every flag has one writer and stands in its writer's own 128-byte line. A flag that belongs to an operation is a
-// tag, (epoch of the group, 32-bit sequence): epochs are never used twice in a job, so nothing is cleared when a slot
-// is used again, and sequences may wrap. Data is published by a release store of a flag and read after an acquire
-// load.
+// Every flag has one writer and stands in its writer's own 128-byte line. A flag that belongs to an operation
+// is a tag, (epoch of the group, 32-bit sequence): epochs are never used twice in a job, so nothing is cleared
+// when a slot is used again, and sequences may wrap. Data is published by a release store of a flag and read
+// after an acquire load.
 #ifndef TRIREME_COMM_INTERNAL_H
 #define TRIREME_COMM_INTERNAL_H
 
@@ -57,7 +57,7 @@ typedef struct tr__control {
 typedef struct tr__rank_page {
   _Alignas(TR__LINE) _Atomic uint64_t beat;
   _Alignas(TR__LINE) tr__name what;
-  _Atomic int64_t step, detail, since;
+  _Atomic int64_t step, microbatch, since;
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
   _Atomic uint64_t nbyte;
@@ -165,9 +165,9 @@ void tr__name_load(const tr__name name, char out[TR__NAME]);
 // Record the job's end; only the first call has an effect and returns nonzero.
 int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence);
 int tr__aborted(const tr__job *job); // nonzero once any rank has begun to abort
-tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence,
-                           size_t nbyte); // waits shortly for the text
-// "F of step 12 (detail 3)" for rank, or "its start".
+// The abort record; waits shortly for it to be written.
+tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence, size_t nbyte);
+// "F of step 12, micro-batch 3" for rank, or "its start".
 void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte);
 // "all-reduce #812 of group 'dp' (4.0 MiB)", or "" when the rank waits in nothing.
 void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte);
@@ -218,9 +218,9 @@ struct tr_request {
 // How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
 typedef struct tr_engine {
   const char *name;
-  tr_status (*join)(tr_group *group,
-                    const char *name); // optional: agree on what the group shares, with its members
-  void (*leave)(tr_group *group);      // optional
+  // optional: agree with the members on what the group shares
+  tr_status (*join)(tr_group *group, const char *name);
+  void (*leave)(tr_group *group); // optional
   tr_status (*step)(tr_request *request);
   void (*drop)(tr_request *request); // optional: the request ends early because the job does
 } tr_engine;
@@ -263,10 +263,10 @@ struct tr_comm {
 
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out);
 void tr__comm_destroy(tr_comm *comm);
-tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main,
-                       void *user); // one rank's life in either mode
-void tr__comm_set_first_sequence(tr_comm *comm,
-                                 uint32_t sequence); // of groups created later; tests of the wrap
+// One rank's life in either mode.
+tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *user);
+// The sequence that groups created later start with: for tests of the wrap.
+void tr__comm_set_first_sequence(tr_comm *comm, uint32_t sequence);
 
 const char *tr__kind_name(tr__kind kind); // "all-reduce"
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point);
@@ -275,11 +275,11 @@ static inline void tr__hook(tr_comm *comm, tr__kind kind, tr__point point) {
 }
 static inline tr__rank_page *tr__page(const tr_comm *comm) { return &comm->job->page[comm->rank]; }
 
-// Something moved: deadlines of those who wait for this rank restart.
 // This rank is about to copy or add: whoever watches it must not think that it still waits.
 static inline void tr__at_work(tr_comm *comm) {
   atomic_store_explicit(&tr__page(comm)->awaits, -1, memory_order_relaxed);
 }
+// Something moved: deadlines of those who wait for this rank restart.
 static inline void tr__worked(tr_comm *comm) {
   comm->work++;
   atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
@@ -292,9 +292,10 @@ void tr__slot_leave(tr_group *group);
 tr_request *tr__request_new(tr_group *group, tr__kind kind);
 void tr__request_recycle(tr_request *request);
 void tr__request_unlink(tr_request *request); // from the requests under way
+// Stop the job; returns the job's error.
 tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...)
-    __attribute__((format(printf, 4, 5))); // stop the job; returns the job's error
-void tr__progress(tr_comm *comm);          // one step of every request under way
+    __attribute__((format(printf, 4, 5)));
+void tr__progress(tr_comm *comm); // one step of every request under way
 
 // Channel operations of the shm engine (courier.c).
 tr_status tr__courier_step(tr_request *request);
@@ -336,8 +337,8 @@ tr_status tr__launch_processes(tr__job *job, tr_rank_main rank_main, void *user,
 
 // Cores of each rank, computed once by the launcher; all empty when ranks are not bound.
 typedef struct tr__binding {
-  void *sets;
-} tr__binding; // cpu_set_t[nrank] or NULL
+  void *sets; // cpu_set_t[nrank] or NULL
+} tr__binding;
 void tr__binding_create(const tr__job *job, tr__binding *binding);
 void tr__binding_apply(const tr__binding *binding, int rank); // to the calling thread
 void tr__binding_destroy(tr__binding *binding);
@@ -345,14 +346,14 @@ void tr__binding_destroy(tr__binding *binding);
 // Stop requests and the watch over progress: the part of the launcher that both modes share.
 typedef struct tr__watch {
   int signal_fd;
-  int signals;    // stop signals received
-  uint64_t beats; // sum of all ranks' counters when last looked
-  int64_t beats_since, failed_since;
+  int signals;                               // stop signals received
+  uint64_t beats;                            // sum of all ranks' counters when last looked
+  int64_t looked, beats_since, failed_since; // ns; looked: when last
 } tr__watch;
 tr_status tr__watch_open(tr__watch *watch, void *old_mask); // blocks the signals; old_mask: sigset_t
 void tr__watch_close(tr__watch *watch, const void *old_mask);
-int tr__watch_signals(tr__watch *watch,
-                      tr__job *job); // read the signal file; returns how many stop signals so far
+// Read the signal file; returns how many stop signals have come so far.
+int tr__watch_signals(tr__watch *watch, tr__job *job);
 // Returns nonzero when the grace period of a failed job has passed.
 int tr__watch_progress(tr__watch *watch, tr__job *job);
 

@@ -55,12 +55,12 @@ tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence, siz
 
 void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte) {
   const tr__rank_page *page = &job->page[rank];
-  char what[TR__NAME], step[32] = "", detail[40] = "";
+  char what[TR__NAME], step[32] = "", microbatch[40] = "";
   tr__name_load(page->what, what);
-  long long s = atomic_load(&page->step), d = atomic_load(&page->detail);
+  long long s = atomic_load(&page->step), m = atomic_load(&page->microbatch);
   if (s >= 0) snprintf(step, sizeof step, " of step %lld", s);
-  if (d >= 0) snprintf(detail, sizeof detail, " (detail %lld)", d);
-  snprintf(out, nbyte, "%s%s%s", what[0] ? what : "its start", step, detail);
+  if (m >= 0) snprintf(microbatch, sizeof microbatch, ", micro-batch %lld", m);
+  snprintf(out, nbyte, "%s%s%s", what[0] ? what : "its start", step, microbatch);
 }
 
 void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte) {

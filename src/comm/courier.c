@@ -104,8 +104,7 @@ static tr_status wrong_size(tr_request *r, uint64_t sent) {
                   r->seq - g->base + 1, from, g->comm->rank, g->name, (unsigned long long)sent, r->nbyte);
 }
 
-// Let the sender write: into our buffer if it lies in an arena, else into the courier stage when nobody else
-// uses it.
+// Let the sender write: into our buffer if it lies in an arena, else into the courier stage when nobody else uses it.
 static tr_status grant(tr_request *r, const ends *e) {
   tr_comm *comm = r->group->comm;
   int direct = tr__job_place(comm->job, r->dst, r->nbyte) != TR__PRIVATE;

@@ -12,8 +12,7 @@ static void copy(const tr_request *r) {
   if (r->nbyte && r->src != r->dst) memmove(r->dst, r->src, r->nbyte);
 }
 
-// The receive finds its send, copies and counts itself done; a send is done once the receive of its number
-// is.
+// The receive finds its send, copies and counts itself done; a send is done once the receive of its number is.
 static tr_status step_recv(tr_request *r) {
   tr_group *g = r->group;
   for (tr_request *send = g->comm->head; send; send = send->next) {

@@ -21,9 +21,9 @@
 #include <string.h>
 
 enum {
-  SMALL_TOTAL = 32 * 1024,
-  GRAIN = 32
-}; // most bytes all payloads of an operation may have; elements a slice starts on
+  SMALL_TOTAL = 32 * 1024, // most bytes that all payloads of an inline operation may have together
+  GRAIN = 32,              // slices start on multiples of this many elements
+};
 
 typedef struct collective {
   size_t (*payload)(const tr_request *r);    // bytes of one rank's contribution
@@ -32,10 +32,10 @@ typedef struct collective {
   int (*free_to_leave)(const tr_request *r); // direct: nobody reads this rank's buffers, do not wait; NULL: wait
   int only_root;                             // only the root contributes
   size_t (*chunk)(const tr_request *r);      // staged: elements per chunk
-  void (*stage_in)(tr_request *r, size_t at, size_t n); // staged: n elements from `at` to this rank's stage
-  void (*stage_work)(tr_request *r, size_t at, size_t n, int half); // staged: from the stages
-  void (*stage_out)(tr_request *r, size_t at, size_t n,
-                    int half); // staged: from this rank's stage to dst; NULL: nothing
+  // staged: n elements from `at` into this rank's stage; then from all stages; then from this rank's to dst (or NULL)
+  void (*stage_in)(tr_request *r, size_t at, size_t n);
+  void (*stage_work)(tr_request *r, size_t at, size_t n, int half);
+  void (*stage_out)(tr_request *r, size_t at, size_t n, int half);
 } collective;
 
 static const collective collectives[TR__KINDS];
@@ -156,8 +156,7 @@ static void allgather_combine(tr_request *r) {
     copy(r->dst + (size_t)i * r->nbyte, (const char *)record_of(r, i)->payload, r->nbyte);
 }
 
-// `at` counts bytes over all blocks, beginning with our own, so that ranks do not all read the same source
-// first.
+// `at` counts bytes over all blocks, beginning with our own, so that ranks do not all read the same source first.
 static int allgather_work(tr_request *r) {
   size_t size = (size_t)r->group->size, block = r->at / r->nbyte, within = r->at % r->nbyte;
   size_t index = ((size_t)r->group->index + block) % size;
@@ -226,8 +225,7 @@ static const collective collectives[TR__KINDS] = {
 
 // ---- posting and agreeing -----------------------------------------------------------------------
 
-// Has operation seq - 16 ended on every rank, so that our record may be overwritten? Looks at others only
-// when needed.
+// Has operation seq - 16 ended on every rank, so that our record may be overwritten? Looks at others only if needed.
 static int may_post(tr_request *r) {
   tr_group *g = r->group;
   if (tr__ahead(r->seq, g->all_ended) < TR__RING) return 1;
@@ -296,8 +294,7 @@ static void describe_call(const tr__record *c, char *out, size_t nbyte) {
            tr_dtype_name((tr_dtype)c->type), extra);
 }
 
-// The call most ranks made is taken as meant; the first rank that made another one is to blame. Same on every
-// rank.
+// The call most ranks made is taken as meant; the first rank that made another one is to blame. Same on every rank.
 static tr_status disagree(tr_request *r) {
   tr_group *g = r->group;
   int meant = 0, most = 0, differs = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Groups: who is in them, how data is cut over them, and how the members agree on shared memory for a new
-// one.
+// Groups: who is in them, how data is cut over them, and how the members agree on shared memory for a new one.
 //
 // A group uses the same slot number (an index into rings, channels, stages) on all its members; disjoint
 // groups may use equal numbers. The first rank listed leads: it reserves a slot free on all members (one bit

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The job's shared memory: mapped by the launcher before any rank exists, so every rank has it at the same
-// address.
+// The job's shared memory: mapped by the launcher before any rank exists, so every rank has it at the same address.
 //
 // Processes: one memory file for each rank's arena and one for the control range; the files are closed as
 // soon as they are mapped, so the memory goes when the last process goes, however it goes. Threads: plain
@@ -106,7 +105,7 @@ static void init_control(tr__job *job) {
   for (int r = 0; r < job->options.nrank; r++) {
     atomic_store(&job->page[r].awaits, -1);
     atomic_store(&job->page[r].step, -1);
-    atomic_store(&job->page[r].detail, -1);
+    atomic_store(&job->page[r].microbatch, -1);
     atomic_store(&job->page[r].slots, 1u); // slot 0 is the world group
   }
 }

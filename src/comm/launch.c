@@ -14,6 +14,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+enum { SUSPENDED_NS = 2000000000 };
+
 void tr_launch_options_init(tr_launch_options *o) {
   *o = (tr_launch_options){.size = sizeof *o,
                            .mode = TR_LAUNCH_PROCESSES,
@@ -46,6 +48,7 @@ tr_status tr__watch_open(tr__watch *w, void *old_mask) {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGHUP); // a closed terminal asks to stop, it does not throw the run away
   sigaddset(&set, SIGUSR1);
   memset(w, 0, sizeof *w);
   pthread_sigmask(SIG_BLOCK, &set, old_mask);
@@ -96,6 +99,9 @@ int tr__watch_progress(tr__watch *w, tr__job *job) {
     if (!w->failed_since) w->failed_since = now;
     return (double)(now - w->failed_since) >= job->options.grace * 1e9;
   }
+  // A long gap since the last look: the job was suspended, launcher and all. That counts for nobody.
+  if (w->looked && now - w->looked > SUSPENDED_NS) w->beats_since += now - w->looked;
+  w->looked = now;
   uint64_t beats = 1;
   for (int r = 0; r < job->options.nrank; r++)
     beats += atomic_load_explicit(&job->page[r].beat, memory_order_relaxed);

@@ -36,7 +36,8 @@ static tr_status open_stream(tr__stream *s, int rank) {
 static tr_status open_log(tr__output *o, const char *folder, int rank) {
   char path[4096];
   snprintf(path, sizeof path, "%s/rank-%d.log", folder, rank);
-  o->log_fds[rank] = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // Appended to, so that a resumed run keeps what was said before; a pipe nobody reads is refused, not waited for.
+  o->log_fds[rank] = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
   if (o->log_fds[rank] >= 0) return TR_OK;
   return tr_error(TR_ERR_IO, "launch: cannot write '%s': %s", path, strerror(errno));
 }
@@ -86,8 +87,8 @@ void tr__output_started(tr__output *o, int rank) {
 }
 
 void tr__output_become_rank(tr__output *o, int rank) {
-  setvbuf(stdout, NULL, _IOLBF,
-          0); // whole lines leave at once, also rank 0's into a file that others write to
+  // Whole lines leave at once, also rank 0's into a file that others write to.
+  setvbuf(stdout, NULL, _IOLBF, 0);
   for (int i = 0; i < 2; i++) {
     tr__stream *s = &o->streams[2 * rank + i];
     if (s->write_fd < 0) continue;
@@ -107,8 +108,7 @@ int tr__output_poll(const tr__output *o, struct pollfd *polls) {
   return n;
 }
 
-// The launcher's own output may be gone or full for good; the ranks go on, what could not be written is
-// dropped.
+// The launcher's own output may be gone or full for good; the ranks go on, what could not be written is dropped.
 static void put(int fd, const char *data, size_t nbyte) {
   while (nbyte > 0) {
     ssize_t n = write(fd, data, nbyte);

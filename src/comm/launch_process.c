@@ -8,7 +8,6 @@
 // their next call and get a grace period, then SIGKILL.
 #include "comm_internal.h"
 #include "launch_output_internal.h"
-#include "trireme/base/clock.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -62,6 +61,7 @@ static void become_rank(launcher *l, int rank, pid_t launcher_pid) {
   tr__output_become_rank(&l->output, rank);
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
   signal(SIGUSR1, SIG_IGN);
   sigprocmask(SIG_SETMASK, &l->mask, NULL);
   tr__binding_apply(&l->binding, rank);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ranks as threads of this process: for tests, examples and debugging. Nothing is captured; a rank that never
-// returns keeps the launcher waiting, as a thread cannot be ended from outside. The third stop signal ends
-// the process.
+// Ranks as threads of this process: for tests, examples and debugging. Nothing is captured; a rank that never returns
+// keeps the launcher waiting, as a thread cannot be ended from outside. The third stop signal ends the process.
 #include "comm_internal.h"
 #include <errno.h>
 #include <poll.h>
@@ -44,6 +43,7 @@ static void watch(tr__watch *w, tr__job *job, int done_fd, int started) {
       sigemptyset(&set);
       sigaddset(&set, SIGINT);
       sigaddset(&set, SIGTERM);
+      sigaddset(&set, SIGHUP);
       pthread_sigmask(SIG_UNBLOCK, &set, NULL); // ranks that do not listen can still be ended by a third one
     }
     tr__watch_progress(w, job);

@@ -9,7 +9,6 @@
 #include "trireme/base/log.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,6 +46,21 @@ void tr__comm_destroy(tr_comm *comm) {
   free(comm);
 }
 
+// A fault in settings or files is the same wherever it is found; whatever else fails is the fault of one rank.
+static int depends_on_rank(tr_status status) {
+  return status != TR_ERR_CONFIG && status != TR_ERR_PLAN && status != TR_ERR_DATA && status != TR_ERR_CKPT;
+}
+
+static void abort_with_text(tr__job *job, int rank, tr_status status) {
+  char sentence[TR__SENTENCE];
+  const char *text = *tr_status_text() ? tr_status_text() : tr_status_meaning(status);
+  if (depends_on_rank(status))
+    snprintf(sentence, sizeof sentence, "rank %d: %s", rank, text);
+  else
+    snprintf(sentence, sizeof sentence, "%s", text);
+  tr__abort(job, rank, status, sentence);
+}
+
 tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *user) {
   tr__rank_page *page = &job->page[rank];
   char label[24];
@@ -59,12 +73,7 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
   tr_comm *comm = NULL;
   tr_status status = tr__comm_create(job, rank, &comm);
   if (status >= 0) status = rank_main(comm, user);
-  if (status < 0) {
-    char sentence[TR__SENTENCE];
-    const char *text = tr_status_text();
-    snprintf(sentence, sizeof sentence, "rank %d: %s", rank, text[0] ? text : tr_status_meaning(status));
-    tr__abort(job, rank, status, sentence);
-  }
+  if (status < 0) abort_with_text(job, rank, status);
   tr__comm_destroy(comm);
   page->status = status;
   atomic_store_explicit(&page->life, TR__ENDED, memory_order_release);
@@ -82,11 +91,11 @@ tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
 
 void tr_comm_beat(tr_comm *comm) { atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed); }
 
-void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t detail) {
+void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t microbatch) {
   tr__rank_page *page = tr__page(comm);
   tr__name_store(page->what, what);
   atomic_store_explicit(&page->step, step, memory_order_relaxed);
-  atomic_store_explicit(&page->detail, detail, memory_order_relaxed);
+  atomic_store_explicit(&page->microbatch, microbatch, memory_order_relaxed);
   atomic_store_explicit(&page->since, tr_clock_ns(), memory_order_relaxed);
   tr_comm_beat(comm);
 }

@@ -8,7 +8,6 @@
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { BLOCK_REQUESTS = 32 };
 
@@ -146,6 +145,7 @@ static tr_status collect(tr_request *r) {
 }
 
 tr_status tr_request_test(tr_request *r) {
+  if (!r) return tr_error(TR_ERR_USAGE, "tr_request_test needs a request");
   tr_comm *comm = r->group->comm;
   if (r->status == TR_PENDING) {
     tr_status stopping = tr_comm_check(comm);
@@ -156,6 +156,7 @@ tr_status tr_request_test(tr_request *r) {
 }
 
 tr_status tr_request_wait(tr_request *r) {
+  if (!r) return tr_error(TR_ERR_USAGE, "tr_request_wait needs a request");
   tr_comm *comm = r->group->comm;
   if (r->status != TR_PENDING) return collect(r);
   tr__ladder ladder;

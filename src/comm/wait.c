@@ -14,9 +14,8 @@
 #include "trireme/base/clock.h"
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 
-enum { YIELD_NS = 2000000, SLEEP_NS = 50000, SLEEP_MOST_NS = 1000000, LOOK_NS = 1000000 };
+enum { YIELD_NS = 2000000, SLEEP_NS = 50000, SLEEP_MOST_NS = 1000000, LOOK_NS = 1000000, GAP_NS = 500000000 };
 
 static inline void pause_core(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -90,6 +89,12 @@ static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits) {
                   awaits, atomic_load(&page->pid), doing, comm->rank, wait);
 }
 
+// A gap between two looks is time in which this rank itself did not run (the job was suspended): it counts for
+// nobody.
+static void forgive_gap(tr__ladder *l, int64_t last, int64_t now) {
+  if (last && l->root_since && now - last > GAP_NS) l->root_since += now - last;
+}
+
 static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   TR_TRY(tr_comm_check(comm));
   int root = -1, circle = 0, waiter = comm->rank;
@@ -124,6 +129,7 @@ tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
   if (!l->wait_began) l->wait_began = now;
   if (!l->began) l->began = now;
   if (now - l->checked >= LOOK_NS) {
+    forgive_gap(l, l->checked, now);
     l->checked = now;
     TR_TRY(look(l, comm, awaits, now));
   }

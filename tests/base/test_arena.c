@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves alignment, bounds, exact exhaustion, marks and peaks of arenas, also over memory that starts at an
-// odd address.
+// Proves alignment, bounds, exact exhaustion, marks and peaks of arenas, also over memory that starts
+// at an odd address.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that the instruction set found is one the processor reports, that TRIREME_ISA lowers and never
-// raises it, that the processor count follows the affinity, and that control group limits are read in both
-// versions.
+// Proves that the instruction set found is one the processor reports, that TRIREME_ISA lowers and never raises it,
+// that the processor count follows the affinity, and that control group limits are read in both versions.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -160,9 +160,8 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
       {"elephants: [1]\n", "run.yaml:1:1: unknown option \"elephants\"", TR_ERR_CONFIG},
       {"name: x\n", "run.yaml:1:1: \"name\" is ambiguous; write one of \"optim.name\", \"run.name\"", TR_ERR_CONFIG},
       {"optim:\n  lr: fast\n",
-       "run.yaml:2:7: optim.lr: \"fast\" is not a number: write one like 3, 0.25 or 1e-4; accepted: a number "
-       "from 0 to "
-       "1",
+       "run.yaml:2:7: optim.lr: \"fast\" is not a number: write one like 3, 0.25 or 1e-4; accepted: a number from 0 "
+       "to 1",
        TR_ERR_CONFIG},
       {"optim: {lr: 2}\n", "run.yaml:1:13: optim.lr: 2 is out of range; accepted: a number from 0 to 1",
        TR_ERR_CONFIG},
@@ -177,15 +176,13 @@ static void bad_run_files_are_refused_with_place_and_choices(void **state) {
       {"parallel: {dp: some}\n", "accepted: a whole number from 1 to 1024, or auto", TR_ERR_CONFIG},
       {"parallel: {dp: -1}\n", "parallel.dp: -1 is out of range", TR_ERR_CONFIG},
       {"optim: {name: adamx}\n",
-       "run.yaml:1:15: optim.name: \"adamx\" is no choice (did you mean \"adamw\"?); accepted: one of adamw, "
-       "sgd, "
+       "run.yaml:1:15: optim.name: \"adamx\" is no choice (did you mean \"adamw\"?); accepted: one of adamw, sgd, "
        "no_one",
        TR_ERR_CONFIG},
       {"optim: {name: zebra}\n", "\"zebra\" is no choice; accepted: one of adamw, sgd, no_one", TR_ERR_CONFIG},
       {"run: {trace: maybe}\n", "run.trace: \"maybe\" is not a truth value; accepted: true or false", TR_ERR_CONFIG},
       {"run: {deadline: 2 days}\n",
-       "run.deadline: \"2 days\" is not a duration: write one like 30, 30s, 250ms, 5min, 2h or 1d; accepted: "
-       "a "
+       "run.deadline: \"2 days\" is not a duration: write one like 30, 30s, 250ms, 5min, 2h or 1d; accepted: a "
        "duration from 0.001 to 86400 s",
        TR_ERR_CONFIG},
       {"optim:\n  lr: {peak: 1}\n", "run.yaml:2:7: optim.lr: a map is not a value; accepted: a number",

@@ -141,8 +141,7 @@ static void uniform_numbers_are_uniform_below_one(void **state) {
   free(x);
 }
 
-// The mapping from words to numbers, with the C library's log, sin and cos: a wrong quadrant or series shows
-// here.
+// The mapping from words to numbers, with the C library's log, sin and cos: a wrong quadrant or series shows here.
 static void normal_numbers_agree_with_the_c_library(void **state) {
   (void)state;
   enum { NCHECK = 40000 };

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Proves that every task runs exactly once, on the worker of the static split, for all small sizes; that
-// workers wake from sleep; that init runs once per worker; and that signals go to the thread that made the
-// pool.
+// Proves that every task runs exactly once, on the worker of the static split, for all small sizes; that workers wake
+// from sleep; that init runs once per worker; and that signals go to the thread that made the pool.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,10 +16,8 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { NTASK_MAX = 40, NTHREAD_MAX = 5 };
 

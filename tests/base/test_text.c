@@ -12,7 +12,6 @@
 
 #include "trireme/base/text.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The conformance suite of communication engines: rank mains that check every operation against sums computed
-// here.
+// The conformance suite of communication engines: rank mains that check every operation against sums computed here.
 //
 // A check that fails returns TR_ERR_VERIFY with a sentence, which stops the job and reaches the test through
 // tr_launch. Ranks make no cmocka assertions: they may be other processes.
@@ -348,8 +347,8 @@ static inline tr_status cf_transfers(tr_group *g) {
 
 // ---- groups -------------------------------------------------------------------------------------
 
-// Halves, odd and even ranks: two families of disjoint groups, created concurrently, used while the other is
-// under way.
+// Halves, odd and even ranks: two families of disjoint groups, created concurrently, used while the
+// other is under way.
 static inline tr_status cf_subgroups(tr_comm *comm, size_t large) {
   int size = tr_comm_size(comm), rank = tr_comm_rank(comm), half = (size + 1) / 2;
   int ranks[TR__RANKS], n = 0, m = 0, members[TR__RANKS];

@@ -112,7 +112,7 @@ static void kill_in_compute_is_reported(void **state) {
   outcome out = fail_in(killed_in_compute, 3, 30);
   assert_int_equal(out.status, TR_ERR_PEER);
   names_rank_1(&out);
-  says(out.report.text, "was killed by signal 9 (Killed) while in F of step 3 (detail 7)");
+  says(out.report.text, "was killed by signal 9 (Killed) while in F of step 3, micro-batch 7");
   assert_int_equal(out.report.signal, SIGKILL);
   others_know(&out, 3);
   assert_true(out.seconds < 15);
@@ -158,7 +158,7 @@ static void stopped_rank_is_blamed_after_the_deadline(void **state) {
   outcome out = fail_in(stopped, 3, 1);
   assert_int_equal(out.status, TR_ERR_TIMEOUT);
   names_rank_1(&out);
-  says(out.report.text, "made no progress for 1.0 s: it was in F of step 3 (detail 7); rank ");
+  says(out.report.text, "made no progress for 1.0 s: it was in F of step 3, micro-batch 7; rank ");
   says(out.report.text, "waits for it in all-reduce #4 of group 'world' (391 KiB)");
   others_know(&out, 3);
   assert_true(out.seconds >= 1 && out.seconds < 15);
@@ -174,7 +174,7 @@ static void error_of_a_rank_reaches_everybody(void **state) {
   (void)state;
   outcome out = fail_in(returns_an_error, 3, 30);
   assert_int_equal(out.status, TR_ERR_DATA);
-  assert_string_equal(out.report.text, "rank 1: shard 7 of the data is empty");
+  assert_string_equal(out.report.text, "shard 7 of the data is empty");
   assert_int_equal(out.report.culprit, 1);
   assert_int_equal(out.report.signal, 0);
   assert_int_equal(out.report.exit_status, 4);
@@ -258,7 +258,7 @@ static void blame_follows_the_chain_of_waits(void **state) {
   assert_int_equal(tr_launch(&o, chain, NULL, &report), TR_ERR_TIMEOUT);
   assert_int_equal(report.culprit, 2);
   says(report.text, "rank 2 (pid ");
-  says(report.text, "it was in B of step 5 (detail 1); rank 1 waits for it in receive #1 of group 'world' (4 B)");
+  says(report.text, "it was in B of step 5, micro-batch 1; rank 1 waits for it in receive #1 of group 'world' (4 B)");
 }
 
 // A rank that beats is never blamed, however long the others wait.
@@ -331,8 +331,8 @@ static tr_status until_stop(tr_comm *comm, void *user) {
         tr_clock_sleep_ns(200000000); // two of the same, close together, would be one
       }
     int32_t stop = tr_comm_stop_requested(comm) && !stubborn;
-    TR_TRY(tr_group_allreduce(tr_comm_world(comm), &stop, 1, TR_I32, TR_MAX,
-                              NULL)); // all stop after the same step
+    // All stop after the same step.
+    TR_TRY(tr_group_allreduce(tr_comm_world(comm), &stop, 1, TR_I32, TR_MAX, NULL));
     if (stop) return TR_OK;
     tr_clock_sleep_ns(5000000);
   }

@@ -242,7 +242,7 @@ static void ranks_that_fit_have_cores_of_their_own(void **state) {
 
 static tr_status fail_as_thread(tr_comm *comm, void *user) {
   (void)user;
-  if (tr_comm_rank(comm) == 2) return tr_error(TR_ERR_CONFIG, "no such field: 'layres'");
+  if (tr_comm_rank(comm) == 2) return tr_error(TR_ERR_MEMORY, "no room for 7 layers");
   return tr_group_barrier(tr_comm_world(comm));
 }
 
@@ -250,8 +250,8 @@ static void error_of_a_thread_rank_stops_the_others(void **state) {
   (void)state;
   tr_launch_options o = small(4, TR_LAUNCH_THREADS);
   tr_launch_report report;
-  assert_int_equal(tr_launch(&o, fail_as_thread, NULL, &report), TR_ERR_CONFIG);
-  assert_string_equal(report.text, "rank 2: no such field: 'layres'");
+  assert_int_equal(tr_launch(&o, fail_as_thread, NULL, &report), TR_ERR_MEMORY);
+  assert_string_equal(report.text, "rank 2: no room for 7 layers");
   assert_string_equal(tr_status_text(), report.text);
   assert_int_equal(report.culprit, 2);
 }

@@ -28,14 +28,14 @@ typedef struct tr_arena {
 tr_status tr_arena_create(tr_arena *arena, const char *name, size_t nbyte);
 // Use memory owned by somebody else (a shared mapping, a part of another arena).
 void tr_arena_wrap(tr_arena *arena, const char *name, void *memory, size_t nbyte);
-void tr_arena_destroy(tr_arena *arena);
+void tr_arena_destroy(tr_arena *arena); // unmaps what create mapped; wrapped memory is left alone
 
 // `nbyte` bytes aligned to TR_ARENA_ALIGN, or NULL with a recorded TR_ERR_MEMORY that names the arena, the request
 // and what is left. Zero bytes give a valid, aligned pointer.
 void *tr_arena_alloc(tr_arena *arena, size_t nbyte);
-size_t tr_arena_mark(const tr_arena *arena);
-void tr_arena_reset(tr_arena *arena, size_t mark);
-void tr_arena_prefault(tr_arena *arena); // touch every page, so that no step pays for it
+size_t tr_arena_mark(const tr_arena *arena);       // the present position
+void tr_arena_reset(tr_arena *arena, size_t mark); // give back everything taken since that mark
+void tr_arena_prefault(tr_arena *arena);           // touch every page, so that no step pays for it
 
 // `nbyte` rounded up to TR_ARENA_ALIGN: what one block of that size takes.
 static inline size_t tr_arena_rounded(size_t nbyte) {

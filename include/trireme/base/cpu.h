@@ -5,13 +5,10 @@
 
 #include <stddef.h>
 
-typedef enum tr_isa {
-  TR_ISA_BASE,
-  TR_ISA_AVX2,
-  TR_ISA_AVX512,
-  TR_ISA_AMX
-} tr_isa; // ascending; AVX2 implies FMA and F16C;
-// AVX512 means F, BW, VL, DQ; AMX means tile + bf16 as well, granted by the kernel (arch_prctl).
+// In ascending order. AVX2 implies FMA and F16C; AVX512 means F, BW, VL and DQ; AMX means tile and bf16 as well, with
+// the permission of the operating system (arch_prctl).
+typedef enum tr_isa { TR_ISA_BASE, TR_ISA_AVX2, TR_ISA_AVX512, TR_ISA_AMX } tr_isa;
+
 tr_isa tr_cpu_isa(void);
 const char *tr_isa_name(tr_isa isa);
 int tr_cpu_count(void); // processors this process may run on (affinity), at least 1

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Files that appear whole or not at all, and read-only maps.
+// Files that appear whole or not at all, and read-only maps. What the system refuses is TR_ERR_IO with the
+// path and its reason.
 #ifndef TRIREME_BASE_FILE_H
 #define TRIREME_BASE_FILE_H
 
@@ -12,10 +13,10 @@ typedef struct tr_file_map {
   const unsigned char *data;
   size_t nbyte;
 } tr_file_map;
-tr_status tr_file_map_open(const char *path, tr_file_map *out); // TR_ERR_IO names the path and the system's reason
+tr_status tr_file_map_open(const char *path, tr_file_map *out);
 void tr_file_map_close(tr_file_map *map);
 
-// Read a whole file of at most `limit` bytes into malloc'd memory with a terminating zero byte added.
+// Read a whole file of at most `limit` bytes into memory that the caller frees, with a terminating zero byte added.
 tr_status tr_file_read(const char *path, size_t limit, char **data, size_t *nbyte);
 // Write `path` through a temporary file beside it: write, fsync, rename, fsync of the folder.
 tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte);

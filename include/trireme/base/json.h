@@ -8,10 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Parse text of at most `limit` bytes; duplicate keys are refused; depth is bounded by jansson (2048).
+// Parse a text, or a file of at most `limit` bytes; `name` is the file, for messages. Duplicate keys are refused;
+// depth is bounded by jansson (2048). TR_ERR_DATA names file and place; TR_ERR_IO when the file cannot be read. The
+// caller releases *out with json_decref.
 tr_status tr_json_parse(const char *text, size_t nbyte, const char *name, json_t **out);
 tr_status tr_json_load(const char *path, size_t limit, json_t **out);
-// Typed members of an object. `required` 0: leaves *out as it is when the key is absent or null.
+// Typed members of an object; TR_ERR_DATA names file, key and type. `required` 0: *out is left as it is when the key
+// is absent or null. A string belongs to the object.
 tr_status tr_json_get_int(const json_t *object, const char *name, const char *key, int required, int64_t *out);
 tr_status tr_json_get_real(const json_t *object, const char *name, const char *key, int required, double *out);
 tr_status tr_json_get_bool(const json_t *object, const char *name, const char *key, int required, int *out);

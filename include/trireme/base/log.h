@@ -12,8 +12,8 @@ typedef enum tr_log_level { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG
 typedef void (*tr_log_sink)(tr_log_level level, const char *line, void *user);
 
 void tr_log(tr_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void tr_log_set_level(
-    tr_log_level least); // default TR_LOG_INFO, or the environment's TRIREME_LOG=error|warn|info|debug
+// The default is TR_LOG_INFO, or what the environment says: TRIREME_LOG=error|warn|info|debug.
+void tr_log_set_level(tr_log_level least);
 void tr_log_set_sink(tr_log_sink sink, void *user); // NULL: standard error
 void tr_log_set_label(const char *label);           // of the calling thread; copied; "" for none
 const char *tr_log_label(void);

@@ -24,8 +24,8 @@ typedef enum tr_rng_purpose {
   TR_RNG_TEST
 } tr_rng_purpose;
 
-void tr_philox4x32(const uint32_t key[2], const uint32_t counter[4],
-                   uint32_t out[4]); // 10 rounds; Random123's vectors hold
+// The block function, 10 rounds; it gives the known answers of Random123.
+void tr_philox4x32(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
 tr_rng_key tr_rng_key_make(uint64_t seed, uint32_t purpose, uint64_t step);
 
@@ -36,7 +36,7 @@ void tr_rng_u32x4(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t f
 float tr_rng_uniform(tr_rng_key key, uint64_t sample, uint32_t position, uint32_t feature); // [0, 1), 24 bits
 
 // Fill out[i] with normal(0, 1) numbers, i = first .. first + n - 1 of the stream of this key: index-addressed, so
-// any split of a tensor over ranks gives the same values. (Box-Muller with own logarithm, sine and cosine.)
+// any split of a tensor over ranks gives the same values. (Box-Muller, with a logarithm, sine and cosine of its own.)
 void tr_rng_normal_fill(tr_rng_key key, uint64_t first, size_t n, float *out);
 void tr_rng_uniform_fill(tr_rng_key key, uint64_t first, size_t n, float *out);
 

@@ -14,7 +14,8 @@ typedef struct tr_pool tr_pool;
 typedef void (*tr_pool_task)(void *context, int task, int worker);
 
 // Make a pool of `nthread` workers (the caller and nthread - 1 threads). `spin`: nonzero when cores are not shared.
-// With nthread 1 no thread is made. `init` (may be NULL) runs once in every worker, the caller included.
+// With nthread 1 no thread is made. `init` (may be NULL) runs once in every worker, the caller included. It is
+// TR_ERR_MEMORY when the system gives no more threads.
 tr_status tr_pool_create(int nthread, int spin, void (*init)(void *user, int worker), void *user, tr_pool **out);
 void tr_pool_destroy(tr_pool *pool);      // joins the threads; NULL allowed
 int tr_pool_nthread(const tr_pool *pool); // 1 for NULL

@@ -20,7 +20,8 @@ void tr_text_append_bytes(tr_text *text, const void *bytes, size_t nbyte);
 void tr_text_free(tr_text *text);
 
 // Counts and sizes as people write them: "64", "1e6", "512M" (10^6), "25MB" (10^6), "2GiB" (2^30), "1.5k". Integers
-// only: "0.3" is refused; overflow is refused. Units: k M G T (decimal), Ki Mi Gi Ti (binary), optional B.
+// only: "0.3" is refused; overflow is refused. Units: k M G T (decimal), Ki Mi Gi Ti (binary), optional B. All
+// parsers return TR_ERR_CONFIG with what is wrong and what would work; blanks around the number are allowed.
 tr_status tr_parse_count(const char *text, int64_t *out);
 tr_status tr_parse_real(const char *text, double *out);
 // Durations in seconds: "30", "30s", "5min", "2h", "250ms".

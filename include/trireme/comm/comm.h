@@ -3,7 +3,7 @@
 //
 // A tr_comm is one rank's handle on its job; a tr_group is an ordered set of ranks that communicate together; a
 // tr_request is one operation under way. Handles live until destroyed; requests end when test or wait returns
-// anything but TR_PENDING, and are then owned by the group again. A rank uses its handles from one thread.
+// anything but TR_PENDING, and must not be used after that. A rank uses its handles from one thread.
 //
 // Every call below names what the other ranks must do. "Collective": all ranks of the group call it, in the same
 // order on that group, with equal nelem, type, op and root. Operations with `request` NULL block; otherwise they are
@@ -32,6 +32,8 @@ typedef struct tr_request tr_request;
 
 typedef enum tr_reduce_op { TR_SUM, TR_MAX, TR_AVERAGE } tr_reduce_op;
 
+// ---- the rank and its job: local calls
+
 int tr_comm_rank(const tr_comm *comm); // 0 .. size - 1
 int tr_comm_size(const tr_comm *comm);
 const char *tr_comm_engine(const tr_comm *comm); // "self", "shm"
@@ -41,8 +43,8 @@ tr_group *tr_comm_world(tr_comm *comm); // all ranks; owned by comm
 
 // Bump this rank's progress counter: called after each piece of work, cheap. Others' deadlines restart.
 void tr_comm_beat(tr_comm *comm);
-// Say what this rank is doing, for everybody's error messages: `what` must outlive the job (a literal).
-void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t detail);
+// Say what this rank is doing, for everybody's error messages; -1 for no step or no micro-batch.
+void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t microbatch);
 // Advance every request under way without waiting. Called between pieces; returns the job's error if it is stopping.
 tr_status tr_comm_progress(tr_comm *comm);
 // Stop the whole job: every rank's pending and later calls fail with this status and sentence. First caller wins.
@@ -62,7 +64,10 @@ typedef struct tr_comm_counters {
 } tr_comm_counters;
 tr_comm_counters tr_comm_count(const tr_comm *comm);
 
-// Collective over `ranks` (ascending or not; group index i is ranks[i]); all pass equal lists and name. Cheap.
+// ---- groups
+
+// Collective over `ranks` (ascending or not; group index i is ranks[i]); all pass equal lists and name. Cheap. The
+// rank that created a group destroys it. TR_ERR_USAGE for a list that cannot be a group.
 tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out);
 void tr_group_destroy(tr_group *group);   // Local; not for the world group; NULL allowed
 int tr_group_rank(const tr_group *group); // own index in the group
@@ -74,22 +79,29 @@ int tr_group_member(const tr_group *group, int index); // job rank of group inde
 // collectives here cut data by owner. Pure function.
 void tr_slice(size_t n, int size, int index, size_t grain, size_t *start, size_t *count);
 
-// data[i] = op over ranks of data[i], on all ranks. In place.
+// ---- operations
+//
+// Errors: TR_ERR_USAGE for arguments that cannot be right, or that differ between ranks (which stops the job);
+// TR_ERR_MEMORY; otherwise the job's error. Testing and waiting are local calls.
+
+// Collective. data[i] = op over ranks of data[i], on all ranks. In place. TR_AVERAGE is for floating types.
 tr_status tr_group_allreduce(tr_group *group, void *data, size_t nelem, tr_dtype type, tr_reduce_op op,
                              tr_request **request);
-// src has size * nelem elements; rank r receives op over ranks of src[r * nelem ...] in dst (nelem). dst may be
-// src + rank * nelem (in place); the rest of src is left unspecified.
+// Collective. src has size * nelem elements; rank r receives op over ranks of src[r * nelem ...] in dst (nelem). dst
+// may be src + rank * nelem (in place); the rest of src is left unspecified.
 tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
                                   tr_request **request);
-// dst has size * nelem elements, block r from rank r's src (nelem). src may be dst + rank * nelem (in place).
+// Collective. dst has size * nelem elements, block r from rank r's src (nelem). In place: src is dst + rank * nelem.
 tr_status tr_group_allgather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
                              tr_request **request);
+// Collective. data of the group index `root` comes to all ranks.
 tr_status tr_group_broadcast(tr_group *group, void *data, size_t nelem, tr_dtype type, int root,
                              tr_request **request);
-// Point to point by group index, matched in order per (group, sender, receiver). nbyte must agree.
+// Point to point, by group index: the two ranks call, one send for one receive, matched in order per (group, sender,
+// receiver). nbyte must agree.
 tr_status tr_group_send(tr_group *group, int to, const void *data, size_t nbyte, tr_request **request);
 tr_status tr_group_recv(tr_group *group, int from, void *data, size_t nbyte, tr_request **request);
-tr_status tr_group_barrier(tr_group *group);
+tr_status tr_group_barrier(tr_group *group); // Collective; blocks until all ranks have called
 
 tr_status tr_request_test(tr_request *request); // TR_OK ended, TR_PENDING, or the job's error; never waits
 tr_status tr_request_wait(tr_request *request); // TR_OK or the job's error

@@ -41,8 +41,9 @@ typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);
 
 // Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank
 // that failed first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence.
-// `report` may be NULL. Rank 0's standard output goes to the launcher's as it is; other output gets the prefix "[rank
-// N] ". One rank as a thread uses the `self` engine, everything else `shm`.
+// `report` may be NULL. TR_ERR_USAGE for bad options, before anything is started. Rank 0's standard output goes to
+// the launcher's as it is; other output gets a prefix that names the rank, "[rank 3] ". One rank as a thread uses the
+// `self` engine, everything else `shm`.
 tr_status tr_launch(const tr_launch_options *options, tr_rank_main main, void *user, tr_launch_report *report);
 
 #endif
