@@ -5,7 +5,6 @@
 #include "trireme/model/piece.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 void tr_gpt2_config_init(tr_gpt2_config *config) {
   *config = (tr_gpt2_config){.layers = 12,

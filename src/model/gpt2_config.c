@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// GPT-2's config.json in Hugging Face form, both ways. Unknown fields that change the mathematics are refused by name;
-// fields that only concern other programs are ignored.
+// GPT-2's config.json in Hugging Face form, both ways. Unknown fields that change the mathematics are refused by
+// name; fields that only concern other programs are ignored.
 #include "trireme/base/json.h"
 #include "trireme/model/gpt2.h"
-#include <stdlib.h>
 #include <string.h>
 
 static tr_status check_activation(const json_t *json, const char *name) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Building and reading models: growing lists of values, parameters, units and pieces, and the checks that make a list of
-// pieces a model. Failed add calls are remembered and reported once, by tr_model_finish.
+// Building and reading models: growing lists of values, parameters, units and pieces, and the checks that make a list
+// of pieces a model. Failed add calls are remembered and reported once, by tr_model_finish.
 #include "trireme/model/model.h"
+#include "model/piece_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,7 @@ static void *list_push(tr_list *list, size_t size) {
 }
 
 // The first failure of building is kept for tr_model_finish.
-static int add_failed(tr_model *model, const char *what, const char *name, const char *why) {
+int tr__model_fail(tr_model *model, const char *what, const char *name, const char *why) {
   if (model->failed == TR_OK) {
     model->failed = TR_ERR_CONFIG;
     tr_error(TR_ERR_CONFIG, "model '%s': %s '%s' %s", model->name, what, name ? name : "(unnamed)", why);
@@ -78,30 +79,48 @@ void tr_model_destroy(tr_model *model) {
   free(model);
 }
 
+int tr__piece_has_param(tr_model *model, const char *piece, int param, int ndim) {
+  int known = param >= 0 && param < model->param.count;
+  if (known && tr_model_param(model, param)->shape.ndim == ndim) return 1;
+  tr__model_fail(model, "piece", piece, known ? "uses a parameter of another shape" : "uses an unknown parameter");
+  return 0;
+}
+
+int tr__piece_has_width(tr_model *model, const char *piece, int value, int64_t width) {
+  int known = value >= 0 && value < model->value.count;
+  if (known && tr_model_value(model, value)->width == width) return 1;
+  tr__model_fail(model, "piece", piece,
+                 known ? "has a value whose width does not fit its parameters" : "has a port on an unknown value");
+  return 0;
+}
+
 int tr_model_add_unit(tr_model *model, const char *name) {
+  if (!name) return tr__model_fail(model, "unit", name, "needs a name");
   char **unit = list_push(&model->unit, sizeof *unit);
-  if (!unit || !(*unit = strdup(name))) return add_failed(model, "unit", name, "does not fit in memory");
+  if (!unit || !(*unit = strdup(name))) return tr__model_fail(model, "unit", name, "does not fit in memory");
   return model->unit.count - 1;
 }
 
 int tr_model_add_param(tr_model *model, int unit, const tr_param *param) {
+  if (!param->name) return tr__model_fail(model, "parameter", NULL, "needs a name");
   if (unit < 0 || unit >= model->unit.count)
-    return add_failed(model, "parameter", param->name, "names no known unit");
+    return tr__model_fail(model, "parameter", param->name, "names no known unit");
   tr_param *slot = list_push(&model->param, sizeof *slot);
-  if (!slot) return add_failed(model, "parameter", param->name, "does not fit in memory");
+  if (!slot) return tr__model_fail(model, "parameter", param->name, "does not fit in memory");
   *slot = *param;
   slot->unit = unit;
   slot->name = strdup(param->name);
-  if (!slot->name) return add_failed(model, "parameter", param->name, "does not fit in memory");
+  if (!slot->name) return tr__model_fail(model, "parameter", param->name, "does not fit in memory");
   return model->param.count - 1;
 }
 
 int tr_model_add_value(tr_model *model, const char *name, tr_value_kind kind, int64_t width) {
-  if (width < 1) return add_failed(model, "value", name, "needs a width of at least 1");
+  if (!name) return tr__model_fail(model, "value", name, "needs a name");
+  if (width < 1) return tr__model_fail(model, "value", name, "needs a width of at least 1");
   tr_value *slot = list_push(&model->value, sizeof *slot);
-  if (!slot) return add_failed(model, "value", name, "does not fit in memory");
+  if (!slot) return tr__model_fail(model, "value", name, "does not fit in memory");
   *slot = (tr_value){.name = strdup(name), .kind = kind, .width = width};
-  if (!slot->name) return add_failed(model, "value", name, "does not fit in memory");
+  if (!slot->name) return tr__model_fail(model, "value", name, "does not fit in memory");
   return model->value.count - 1;
 }
 
@@ -136,19 +155,20 @@ static int aliases_fit(const tr_model *model, const tr_piece *piece) {
 
 int tr_model_add_piece(tr_model *model, const tr_piece *piece) {
   const char *name = piece->name;
-  if (!piece->ops || !piece->ops->forward) return add_failed(model, "piece", name, "has no forward function");
+  if (!name) return tr__model_fail(model, "piece", name, "needs a name");
+  if (!piece->ops || !piece->ops->forward) return tr__model_fail(model, "piece", name, "has no forward function");
   if (piece->nin < 0 || piece->nin > TR_PIECE_PORTS || piece->nout < 1 || piece->nout > TR_PIECE_PORTS ||
       piece->nparam < 0 || piece->nparam > TR_PIECE_PARAMS)
-    return add_failed(model, "piece", name, "has too many or too few ports or parameters");
+    return tr__model_fail(model, "piece", name, "has too many or too few ports or parameters");
   if (!ports_known(model, piece->in, piece->nin) || !ports_known(model, piece->out, piece->nout))
-    return add_failed(model, "piece", name, "has a port on an unknown value");
+    return tr__model_fail(model, "piece", name, "has a port on an unknown value");
   for (int k = 0; k < piece->nparam; k++)
     if (piece->param[k] < 0 || piece->param[k] >= model->param.count)
-      return add_failed(model, "piece", name, "uses an unknown parameter");
-  if (!ports_distinct(piece)) return add_failed(model, "piece", name, "names a value or a parameter twice");
-  if (!aliases_fit(model, piece)) return add_failed(model, "piece", name, "shares gradients that are not alike");
+      return tr__model_fail(model, "piece", name, "uses an unknown parameter");
+  if (!ports_distinct(piece)) return tr__model_fail(model, "piece", name, "names a value or a parameter twice");
+  if (!aliases_fit(model, piece)) return tr__model_fail(model, "piece", name, "shares gradients that are not alike");
   tr_piece *slot = list_push(&model->piece, sizeof *slot);
-  if (!slot) return add_failed(model, "piece", name, "does not fit in memory");
+  if (!slot) return tr__model_fail(model, "piece", name, "does not fit in memory");
   *slot = *piece;
   slot->index = model->piece.count - 1;
   slot->name = strdup(name);
@@ -159,7 +179,7 @@ int tr_model_add_piece(tr_model *model, const tr_piece *piece) {
     if (!config) slot->config_nbyte = 0;
   }
   if (!slot->name || (piece->config_nbyte && !slot->config))
-    return add_failed(model, "piece", name, "does not fit in memory");
+    return tr__model_fail(model, "piece", name, "does not fit in memory");
   return slot->index;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Causal self-attention as a piece. Training and evaluation attend within the micro-batch's own rows; generating
-// appends the new keys and values to the cache and attends over all of it: the same kernel with more keys than queries.
+// Causal self-attention as a piece. Training and evaluation attend within the micro-batch's own rows;
+// generating appends the new keys and values to the cache and attends over all of it: the same kernel with
+// more keys than queries.
 #include "model/piece_internal.h"
 #include <math.h>
 #include <string.h>
 
-// Kernel arguments common to all uses. qkv rows hold heads * dim queries, then heads_kv * dim keys, then as many
-// values.
+// Kernel arguments common to all uses. qkv rows hold heads * dim queries, then heads_kv * dim keys,
+// then as many values.
 static tr_attention attention_shape(const tr_attention_config *p, tr_dtype type) {
   int64_t row = (p->heads + 2 * p->heads_kv) * p->dim;
   return (tr_attention){.head = (int)p->heads,
@@ -115,6 +116,14 @@ static const tr_piece_ops attention_ops = {.kind = "attention",
 
 int tr_piece_attention(tr_model *model, const char *name, const tr_attention_config *config, int qkv, int out,
                        int lse) {
+  if (config->heads < 1 || config->heads_kv < 1 || config->dim < 1 || config->heads % config->heads_kv)
+    return tr__model_fail(model, "piece", name, "needs heads that are a multiple of its key heads");
+  if (!(config->dropout >= 0 && config->dropout < 1))
+    return tr__model_fail(model, "piece", name, "needs a dropout in [0, 1)");
+  if (!tr__piece_has_width(model, name, qkv, (config->heads + 2 * config->heads_kv) * config->dim) ||
+      !tr__piece_has_width(model, name, out, config->heads * config->dim) ||
+      !tr__piece_has_width(model, name, lse, config->heads))
+    return -1;
   const tr_placement heads = {TR_SHARD, 1}, rows = {TR_SHARD, 0};
   tr_piece piece = {.name = name,
                     .ops = &attention_ops,

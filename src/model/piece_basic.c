@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Pieces without attention or loss: embedding, LayerNorm, linear, GELU, residual. Each is a few calls of kernels; what is
-// worth reading is which values backward needs (the `use` of a port) and where a gradient may share memory.
+// Pieces without attention or loss: embedding, LayerNorm, linear, GELU, residual. Each is a few calls of kernels;
+// what is worth reading is which values backward needs (the `use` of a port) and where a gradient may share memory.
 #include "model/piece_internal.h"
 #include <string.h>
 
@@ -17,6 +17,7 @@ tr_dropout tr__piece_dropout(const tr_piece_call *call, double p) {
 }
 
 // ---- embedding
+
 typedef struct {
   double dropout;
   int64_t width, vocab, positions;
@@ -46,8 +47,12 @@ static const tr_piece_ops embedding_ops = {
     .kind = "embedding", .forward = embedding_forward, .backward_weight = embedding_backward};
 
 int tr_piece_embedding(tr_model *model, const char *name, int wte, int wpe, double dropout, int y) {
-  if (wte < 0 || y < 0) return -1;
+  if (!tr__piece_has_param(model, name, wte, 2) || (wpe >= 0 && !tr__piece_has_param(model, name, wpe, 2))) return -1;
   const tr_shape *shape = &tr_model_param(model, wte)->shape;
+  if (!tr__piece_has_width(model, name, y, shape->dim[1])) return -1;
+  if (wpe >= 0 && tr_model_param(model, wpe)->shape.dim[1] != shape->dim[1])
+    return tr__model_fail(model, "piece", name, "adds embeddings of different widths");
+  if (!(dropout >= 0 && dropout < 1)) return tr__model_fail(model, "piece", name, "needs a dropout in [0, 1)");
   embedding_config config = {dropout, shape->dim[1], shape->dim[0],
                              wpe < 0 ? 0 : tr_model_param(model, wpe)->shape.dim[0]};
   tr_piece piece = {.name = name,
@@ -62,6 +67,7 @@ int tr_piece_embedding(tr_model *model, const char *name, int wte, int wpe, doub
 }
 
 // ---- LayerNorm
+
 typedef struct {
   double eps;
   int64_t width;
@@ -96,7 +102,13 @@ static const tr_piece_ops layernorm_ops = {.kind = "layernorm",
 
 int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, double eps, int x, int y, int mean,
                        int rstd) {
-  if (gamma < 0 || beta < 0 || x < 0) return -1;
+  if (!tr__piece_has_param(model, name, gamma, 1) || !tr__piece_has_param(model, name, beta, 1)) return -1;
+  int64_t width = tr_model_param(model, gamma)->shape.dim[0];
+  if (tr_model_param(model, beta)->shape.dim[0] != width)
+    return tr__model_fail(model, "piece", name, "has a scale and a shift of different sizes");
+  if (!tr__piece_has_width(model, name, x, width) || !tr__piece_has_width(model, name, y, width) ||
+      !tr__piece_has_width(model, name, mean, 1) || !tr__piece_has_width(model, name, rstd, 1))
+    return -1;
   layernorm_config config = {eps, tr_model_param(model, gamma)->shape.dim[0]};
   tr_piece piece = {.name = name,
                     .ops = &layernorm_ops,
@@ -112,6 +124,7 @@ int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, d
 }
 
 // ---- linear
+
 typedef struct {
   int64_t nin, nout;
 } linear_config;
@@ -198,8 +211,13 @@ static const tr_piece_ops linear_ops = {.kind = "linear",
                                         .flops = linear_flops};
 
 int tr_piece_linear(tr_model *model, const char *name, int weight, int bias, int x, int y, int tp) {
-  if (weight < 0 || x < 0 || y < 0) return -1;
+  if (!tr__piece_has_param(model, name, weight, 2) || (bias >= 0 && !tr__piece_has_param(model, name, bias, 1)))
+    return -1;
   const tr_shape *shape = &tr_model_param(model, weight)->shape;
+  if (!tr__piece_has_width(model, name, x, shape->dim[1]) || !tr__piece_has_width(model, name, y, shape->dim[0]))
+    return -1;
+  if (bias >= 0 && tr_model_param(model, bias)->shape.dim[0] != shape->dim[0])
+    return tr__model_fail(model, "piece", name, "has a bias that does not fit its weight");
   linear_config config = {shape->dim[1], shape->dim[0]};
   tr_piece piece = {.name = name,
                     .ops = &linear_ops,
@@ -217,6 +235,7 @@ int tr_piece_linear(tr_model *model, const char *name, int weight, int bias, int
 }
 
 // ---- GELU
+
 static tr_status gelu_forward(const tr_piece_call *c) {
   size_t n = (size_t)(c->input->rows * *(const int64_t *)c->piece->config);
   c->compute->kernels->gelu_forward(c->compute, n, c->type, c->in[0], c->out[0]);
@@ -232,8 +251,10 @@ static tr_status gelu_backward(const tr_piece_call *c) {
 static const tr_piece_ops gelu_ops = {.kind = "gelu", .forward = gelu_forward, .backward_input = gelu_backward};
 
 int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
-  if (x < 0 || y < 0) return -1;
+  if (x < 0 || x >= tr_model_values(model))
+    return tr__model_fail(model, "piece", name, "has a port on an unknown value");
   int64_t width = tr_model_value(model, x)->width;
+  if (!tr__piece_has_width(model, name, y, width)) return -1;
   tr_piece piece = {.name = name,
                     .ops = &gelu_ops,
                     .nin = 1,
@@ -246,6 +267,7 @@ int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
 }
 
 // ---- residual
+
 typedef struct {
   double dropout;
   int64_t width;
@@ -278,7 +300,12 @@ static const tr_piece_ops residual_ops = {
     .kind = "residual", .forward = residual_forward, .backward_input = residual_backward};
 
 int tr_piece_residual(tr_model *model, const char *name, double dropout, int x, int y, int out) {
-  if (x < 0 || y < 0 || out < 0) return -1;
+  if (out < 0 || out >= tr_model_values(model))
+    return tr__model_fail(model, "piece", name, "has a port on an unknown value");
+  if (!tr__piece_has_width(model, name, x, tr_model_value(model, out)->width) ||
+      !tr__piece_has_width(model, name, y, tr_model_value(model, out)->width))
+    return -1;
+  if (!(dropout >= 0 && dropout < 1)) return tr__model_fail(model, "piece", name, "needs a dropout in [0, 1)");
   residual_config config = {dropout, tr_model_value(model, out)->width};
   tr_piece piece = {.name = name,
                     .ops = &residual_ops,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The output head and the loss as one piece. While training, its forward pass does nothing: the backward pass computes loss, input
-// gradient and weight gradient together, tile by tile, so logits are computed once and never stored whole. The valid
-// tokens of the step are known before the first forward pass, so gradients are written in their final scale.
+// The output head and the loss as one piece. While training, its forward pass does nothing: the backward pass
+// computes loss, input gradient and weight gradient together, tile by tile, so logits are computed once and
+// never stored whole. The valid tokens of the step are known before the first forward pass, so gradients are
+// written in their final scale.
 #include "model/piece_internal.h"
 
 typedef struct {
@@ -81,8 +82,9 @@ static const tr_piece_ops head_ops = {.kind = "head_loss",
                                       .flops = head_flops};
 
 int tr_piece_head_loss(tr_model *model, const char *name, int weight, int x, int loss) {
-  if (weight < 0 || x < 0 || loss < 0) return -1;
+  if (!tr__piece_has_param(model, name, weight, 2)) return -1;
   const tr_shape *shape = &tr_model_param(model, weight)->shape;
+  if (!tr__piece_has_width(model, name, x, shape->dim[1]) || !tr__piece_has_width(model, name, loss, 1)) return -1;
   head_config config = {shape->dim[1], shape->dim[0]};
   tr_piece piece = {.name = name,
                     .ops = &head_ops,

@@ -9,4 +9,10 @@
 // and no two steps share masks.
 tr_dropout tr__piece_dropout(const tr_piece_call *call, double p);
 
+// Remember a failure of building for tr_model_finish; returns -1, what a failed adder returns.
+int tr__model_fail(tr_model *model, const char *what, const char *name, const char *why);
+// What adders check: the parameter exists and has this many dimensions; the value exists and has this width.
+int tr__piece_has_param(tr_model *model, const char *piece, int param, int ndim);
+int tr__piece_has_width(tr_model *model, const char *piece, int value, int64_t width);
+
 #endif

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Building programs. The schedule (here: each micro-batch forward, then backward) is lowered in one walk; a backward pass is
-// cut only where a bucket becomes complete, because that is where a REDUCE has to start.
+// Building programs. The schedule (here: each micro-batch forward, then backward) is lowered in one walk; a backward
+// pass is cut only where a bucket becomes complete, because that is where a REDUCE has to start.
 #include "trireme/step/program.h"
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const op_name[TR_OP_KIND_COUNT] = {
 #define X(name, text, what) text,
@@ -46,8 +45,8 @@ static uint32_t append_op(lowering *low, tr_op op) {
   return p->nop++;
 }
 
-// `op` waits for `before` of the step at `step_offset`. Edges may be added in any order; finish() sorts them by
-// operation.
+// `op` waits for `before` of the step at `step_offset`. Edges may be added in any order; finish()
+// sorts them by operation.
 static void append_edge(lowering *low, uint32_t op, uint32_t before, int step_offset) {
   if (low->failed) return;
   if (low->nedge == low->edge_capacity) {
@@ -74,6 +73,7 @@ static tr_op new_op(tr_op_kind kind, tr_lane lane) {
 }
 
 // ---- buckets: units in the order in which backward completes them, joined while they touch and the bucket is small
+
 static int compare_ready(const tr_step_model *model, int a, int b) {
   int pa = model->unit_last_piece[a], pb = model->unit_last_piece[b];
   return pa != pb ? pb - pa : b - a;
@@ -121,6 +121,7 @@ static tr_status make_buckets(lowering *low) {
 }
 
 // ---- lowering
+
 static uint32_t lower_forward(lowering *low, int mb, int first_of_step, uint32_t count_op) {
   tr_op op = new_op(TR_OP_F, TR_LANE_COMPUTE);
   op.microbatch = mb;
@@ -251,8 +252,13 @@ static tr_status finish(lowering *low, tr_program *out) {
 static tr_status check_sizes(const tr_step_model *model, const tr_step_options *options) {
   if (model->nunit > UINT16_MAX)
     return tr_error(TR_ERR_PLAN, "a model of %d units is too long: at most %d", model->nunit, UINT16_MAX);
-  if (options->microbatches < 1)
-    return tr_error(TR_ERR_PLAN, "a step needs at least 1 micro-batch, got %d", options->microbatches);
+  if (options->microbatches < 1 || options->microbatches > TR_STEP_MICROBATCHES)
+    return tr_error(TR_ERR_PLAN, "a step has 1 to %d micro-batches per rank, not %d", TR_STEP_MICROBATCHES,
+                    options->microbatches);
+  if (options->dp < 1) return tr_error(TR_ERR_PLAN, "gradients are summed over at least 1 rank, not %d", options->dp);
+  for (int i = 0; i < model->nunit; i++)
+    if (model->unit_last_piece[i] < 0 || model->unit_last_piece[i] >= model->npiece)
+      return tr_error(TR_ERR_PLAN, "unit %d ends at piece %d of %d", i, model->unit_last_piece[i], model->npiece);
   return TR_OK;
 }
 

@@ -12,7 +12,6 @@
 // All rules below ask that set, never the list.
 #include "trireme/step/program.h"
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct checker {
   const tr_program *program;
@@ -46,6 +45,7 @@ static void mark_ended(const checker *c, uint32_t op, uint32_t before, int itsel
 }
 
 // ---- each operation alone
+
 static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W; }
 static int is_backward(const tr_op *op) { return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W; }
 
@@ -84,6 +84,7 @@ static tr_status check_fields(const checker *c, uint32_t i) {
 }
 
 // ---- deadlock, and what has ended when
+
 static int edges_done(const tr_program *p, const tr_op *op, const unsigned char *done) {
   for (uint32_t e = op->edge_begin; e < op->edge_end; e++)
     if (p->edge[e].step_offset == 0 && !done[p->edge[e].op]) return 0; // earlier steps have ended
@@ -124,6 +125,7 @@ static tr_status check_deadlock(const checker *c) {
 }
 
 // ---- passes, in the order of the compute lane
+
 static size_t place(const checker *c, int mb, uint32_t piece) {
   return (size_t)mb * (size_t)c->model->npiece + piece;
 }
@@ -134,8 +136,8 @@ static int passed(const checker *c, const unsigned char *done, int mb) {
   return 1;
 }
 
-// A slot belongs to the micro-batch that used it first until that one's last pass has ended. Class 0: F-I, 1:
-// F-W, 2: I-W.
+// A slot belongs to the micro-batch that used it first until that one's last pass has ended. `class` 0 is F-I,
+// 1 F-W, 2 I-W.
 static tr_status use_slot(const checker *c, uint32_t i, int class, int slot) {
   int mb = c->program->op[i].microbatch;
   if (slot < 0) return TR_OK;
@@ -186,6 +188,7 @@ static tr_status check_pass(const checker *c, uint32_t i) {
 }
 
 // ---- sums: what a REDUCE of gradients reads must be written, and not be written again before it has ended
+
 static tr_status note_reduce(checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
   if (op->role != TR_ROLE_GRADIENT) {
@@ -232,6 +235,7 @@ static tr_status check_reduce(const checker *c, uint32_t i) {
 }
 
 // ---- state
+
 // The norm reads every sum and decides for every update: everything before it must have ended.
 static tr_status check_norm(const checker *c, uint32_t i) {
   for (uint32_t j = 0; j < c->program->nop; j++)

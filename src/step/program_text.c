@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Programs as text: the full list for people who look for what happens when, and PyTorch's tokens for the upper level.
+// Programs as text: the full list for people who look for what happens when, and PyTorch's tokens
+// for the upper level.
 #include "trireme/step/program.h"
 
 static void print_what(const tr_program *program, const tr_op *op, tr_text *out) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that wrong lists of pieces are refused by name, that GPT-2 has the published size and the FLOPs one counts by hand, that its
-// configuration is checked and survives config.json, and that initial weights do not depend on how they are cut.
+// Proves that wrong lists of pieces are refused by name, that GPT-2 has the published size and the FLOPs one counts
+// by hand, that its configuration is checked and survives config.json, and that initial weights do not depend on
+// how they are cut.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -205,7 +206,50 @@ static void pieces_whose_gradients_would_mix_are_refused(void **state) {
   refused(&c, "not alike");
 }
 
+// A piece of the library on a value or a parameter that does not fit it, and what must be said.
+static void adders_check_what_they_are_given(void **state) {
+  (void)state;
+  enum { LINEAR, GELU, NORM, EMBEDDING, ATTENTION, RESIDUAL, HEAD };
+  static const struct {
+    int kind, param, value, width;
+    const char *text;
+  } row[] = {{LINEAR, 99, 0, 4, "unknown parameter"},
+             {LINEAR, 0, 99, 4, "unknown value"},
+             {LINEAR, 0, 0, 5, "width does not fit"},
+             {GELU, 0, 99, 4, "unknown value"},
+             {GELU, 0, 0, 5, "width does not fit"},
+             {NORM, 99, 0, 4, "unknown parameter"},
+             {EMBEDDING, 99, 0, 4, "unknown parameter"},
+             {EMBEDDING, 0, 0, 5, "width does not fit"},
+             {ATTENTION, 0, 0, 5, "multiple of its key heads"},
+             {RESIDUAL, 0, 0, 5, "width does not fit"},
+             {HEAD, 99, 0, 4, "unknown parameter"},
+             {HEAD, 1, 0, 4, "width does not fit"}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    chain c = begin();
+    tr_param square = {.name = "square", .shape = {.ndim = 2, .dim = {4, 4}}};
+    tr_param wide = {.name = "wide", .shape = {.ndim = 2, .dim = {9, 7}}};
+    int param[] = {tr_model_add_param(c.model, c.unit, &square), tr_model_add_param(c.model, c.unit, &wide)};
+    int p = row[i].param > 1 ? row[i].param : param[row[i].param], x = row[i].value ? row[i].value : c.a;
+    int y = tr_model_add_value(c.model, "y", TR_VALUE_ACTIVATION, row[i].width);
+    tr_attention_config attention = {.heads = 4, .heads_kv = 3, .dim = 1};
+    int got = 0;
+    switch (row[i].kind) {
+    case LINEAR: got = tr_piece_linear(c.model, "it", p, -1, x, y, 0); break;
+    case GELU: got = tr_piece_gelu(c.model, "it", x, y); break;
+    case NORM: got = tr_piece_layernorm(c.model, "it", p, p, 1e-5, x, y, c.loss, c.loss); break;
+    case EMBEDDING: got = tr_piece_embedding(c.model, "it", p, -1, 0, y); break;
+    case ATTENTION: got = tr_piece_attention(c.model, "it", &attention, x, y, c.loss); break;
+    case RESIDUAL: got = tr_piece_residual(c.model, "it", 0, x, c.b, y); break;
+    case HEAD: got = tr_piece_head_loss(c.model, "it", p, x, c.loss); break;
+    }
+    assert_int_equal(got, -1);
+    refused(&c, row[i].text);
+  }
+}
+
 // ---- GPT-2
+
 static void gpt2_has_its_published_size(void **state) {
   (void)state;
   static const struct {
@@ -392,6 +436,7 @@ int main(void) {
       cmocka_unit_test(the_last_piece_must_be_the_loss),
       cmocka_unit_test(wrong_additions_are_remembered),
       cmocka_unit_test(pieces_whose_gradients_would_mix_are_refused),
+      cmocka_unit_test(adders_check_what_they_are_given),
       cmocka_unit_test(gpt2_has_its_published_size),
       cmocka_unit_test(an_untied_head_is_one_more_matrix),
       cmocka_unit_test(gpt2_flops_are_those_counted_by_hand),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A rank that executes a step program on symbols instead of numbers, under any timing that the rules of the lanes allow, and says
-// whether the step's result would be right. Written from the description of the operations, not from the checks it is
-// used to test: what tr_program_check accepts must come out right here under every timing.
+// A rank that executes a step program on symbols instead of numbers, under any timing that the rules of the lanes
+// allow, and says whether the step's result would be right. Written from the description of the operations, not from
+// the checks it is used to test: what tr_program_check accepts must come out right here under every timing.
 //
-// A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces from the last one of the backward
-// pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are kept per (slot,
-// piece).
+// A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces from the last one of the
+// backward pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are
+// kept per (slot, piece).
 #ifndef TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 #define TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 
@@ -16,8 +16,8 @@
 enum { SR_PIECES = 12, SR_UNITS = 6, SR_MICRO = 4, SR_OPS = 256, SR_SLOTS = 4 };
 
 typedef struct sr_cell {
-  unsigned char count[2][SR_MICRO];
-} sr_cell; // [inputs, weights][micro-batch]
+  unsigned char count[2][SR_MICRO]; // [inputs, weights][micro-batch]
+} sr_cell;
 
 typedef struct sr_rank {
   const tr_program *program;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Proves that built programs pass the checks and give right results under any timing, and that the checks refuse every damaged
-// program that could give a wrong one: damage of all kinds is made at random, and a rank of symbols is the judge.
+// Proves that built programs pass the checks and give right results under any timing, and that the checks refuse
+// every damaged program that could give a wrong one: damage of all kinds is made at random, and a rank of
+// symbols is the judge.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,8 +87,9 @@ static void buckets_hold_each_unit_once_and_fill_up(void **state) {
   }
 }
 
-// ---- damage The program again with operations in the order of `order` (old indices; one may be missing, one twice).
-// Edges follow.
+// ---- damage
+
+// The program with its operations in the order of `order` (old indices; one may be missing, one twice). Edges follow.
 static void reorder(tr_program *p, const uint32_t *order, uint32_t n) {
   tr_op *op = malloc(sizeof *op * (n + 1));
   tr_edge *edge = malloc(sizeof *edge * (2 * p->nedge + 1));
@@ -181,8 +183,8 @@ static void change_field(tr_program *p, uint64_t *random) {
 
 typedef void (*damage)(tr_program *p, uint64_t *random);
 
-// Damages programs at random. Whatever the checks accept must be right under every timing. Returns how many they
-// refused.
+// Damages programs at random. Whatever the checks accept must be right under every timing. Returns
+// how many they refused.
 static int try_damage(damage hurt, int n, int ntry) {
   int refused = 0;
   for (int k = 0; k < n; k++) {
@@ -275,6 +277,7 @@ static void a_cycle_is_a_deadlock(void **state) {
 }
 
 // ---- text
+
 static void the_text_form_is_stable(void **state) {
   (void)state;
   static const int last_piece[] = {0, 2};

@@ -8,9 +8,9 @@
 // else follows from the ports: which buffers live how long, what a backward pass may overwrite or must add to, where
 // a collective has to go when an axis splits the work.
 //
-// A model is built once (create, add..., finish), is immutable afterwards, belongs to its creator, and knows neither
-// ranks nor schedules. GPT-2 is built through this same interface (gpt2.h); users add pieces of their own in the same
-// way.
+// A model is built once (create, add..., finish), is immutable afterwards, belongs to its creator, and knows
+// neither ranks nor schedules. GPT-2 is built through this same interface (gpt2.h); users add pieces of their own
+// in the same way.
 //
 // Lifetimes. A value needed after its forward pass says so at a port: TR_USE_I (read by backward_input), TR_USE_W
 // (read by backward_weight). Its class is then F-I or F-W; else it is scratch. The gradient of a value is scratch
@@ -128,18 +128,21 @@ typedef struct tr_param {
 } tr_param;
 
 // ---- building
+
 tr_status tr_model_create(const char *name, tr_model **out);
 void tr_model_destroy(tr_model *model);                                   // NULL allowed
 int tr_model_add_unit(tr_model *model, const char *name);                 // returns its number
 int tr_model_add_param(tr_model *model, int unit, const tr_param *param); // name copied; returns its number
 int tr_model_add_value(tr_model *model, const char *name, tr_value_kind kind, int64_t width);
 int tr_model_add_piece(tr_model *model, const tr_piece *piece);
+void tr_model_set_limits(tr_model *model, int64_t vocab, int64_t positions); // see tr_model_vocab, tr_model_positions
 // Check and freeze: every value has one producer before its consumers, every activation a consumer, no piece reads a
 // value twice, every parameter has a use, the last piece writes the loss (a TR_VALUE_STATE of width 1). Failures of
-// earlier add calls (returning -1) are reported here too.
+// earlier add calls (returning -1) are reported here too. TR_ERR_CONFIG names the value, parameter or piece.
 tr_status tr_model_finish(tr_model *model);
 
 // ---- reading (after finish)
+
 const char *tr_model_name(const tr_model *model);
 int tr_model_units(const tr_model *model);
 const char *tr_model_unit_name(const tr_model *model, int unit);
@@ -151,18 +154,16 @@ int tr_model_pieces(const tr_model *model);
 const tr_piece *tr_model_piece(const tr_model *model, int i);
 int tr_model_loss_value(const tr_model *model);
 int64_t tr_model_count(const tr_model *model); // elements of all parameters
-double tr_model_flops(const tr_model *model,
-                      int64_t sequence);           // forward and backward (3 x forward) FLOPs per token
+// FLOPs per token of a forward and a backward pass (3 x forward) over sequences of this length.
+double tr_model_flops(const tr_model *model, int64_t sequence);
 int64_t tr_model_vocab(const tr_model *model);     // largest token + 1 it accepts; set by the builder
 int64_t tr_model_positions(const tr_model *model); // longest sequence; INT64_MAX: any
-void tr_model_set_limits(tr_model *model, int64_t vocab, int64_t positions);
 
-// Which earlier contribution a backward call must add to. Static facts of the list of pieces.
-int tr_model_grad_is_first(const tr_model *model, int piece, int in); // no later piece reads this value
-int tr_model_param_grad_is_first(const tr_model *model, int piece,
-                                 int k); // no later piece uses this parameter
-// Lowest piece that contributes to a gradient of this unit: when its backward is done, the unit's gradient is
-// complete.
+// Whether a backward call is the first to contribute to a gradient, or must add to what is there. Static facts of the
+// list of pieces.
+int tr_model_grad_is_first(const tr_model *model, int piece, int in);      // no later piece reads this value
+int tr_model_param_grad_is_first(const tr_model *model, int piece, int k); // no later piece uses this parameter
+// Lowest piece that contributes to a gradient of this unit: after its backward the unit's gradient is complete.
 int tr_model_unit_last_piece(const tr_model *model, int unit);
 
 // Initial values of a parameter as `type`, from (seed, name, flat index): the same for every layout of ranks.

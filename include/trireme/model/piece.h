@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The kinds of pieces that come with the library. Each adder appends one piece to a model under construction and returns its
-// number (or -1, reported by tr_model_finish); values and parameters are numbers from tr_model_add_value and _add_param.
+// The kinds of pieces that come with the library. Each adder appends one piece to a model under construction and
+// returns its number (or -1, reported by tr_model_finish); values and parameters are numbers from
+// tr_model_add_value and _add_param.
 #ifndef TRIREME_MODEL_PIECE_H
 #define TRIREME_MODEL_PIECE_H
 

@@ -41,12 +41,8 @@ typedef enum tr_op_kind {
       TR_OP_KIND_COUNT
 } tr_op_kind;
 
-typedef enum tr_op_role {
-  TR_ROLE_NONE,
-  TR_ROLE_GRADIENT,
-  TR_ROLE_COUNT,
-  TR_ROLE_LOSS
-} tr_op_role; // what REDUCE sums
+// What a REDUCE sums.
+typedef enum tr_op_role { TR_ROLE_NONE, TR_ROLE_GRADIENT, TR_ROLE_COUNT, TR_ROLE_LOSS } tr_op_role;
 typedef enum tr_lane { TR_LANE_COMPUTE, TR_LANE_COMM } tr_lane;
 typedef enum tr_phase { TR_PHASE_TRAIN, TR_PHASE_EVAL } tr_phase;
 
@@ -78,6 +74,10 @@ typedef struct tr_step_model {
   const int64_t *unit_start;  // [nunit + 1] elements
 } tr_step_model;
 
+enum {
+  TR_STEP_MICROBATCHES = 4096
+}; // most micro-batches per rank and step: programs are lists, and lists are checked
+
 typedef enum tr_grad_sync { TR_SYNC_LAST, TR_SYNC_EVERY } tr_grad_sync;
 
 typedef struct tr_step_options {
@@ -104,7 +104,8 @@ typedef struct tr_program {
   int slots_fi, slots_fw, slots_iw; // copies needed of each lifetime class: exact peaks
 } tr_program;
 
-// Forward and backward of each micro-batch in turn, reduction, norm, update, publish.
+// Forward and backward of each micro-batch in turn, reduction, norm, update, publish. TR_ERR_PLAN for numbers that
+// make no program; TR_ERR_MEMORY. The caller destroys *out.
 tr_status tr_program_build(const tr_step_model *model, const tr_step_options *options, tr_program *out);
 // Forward only: one micro-batch.
 tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
