@@ -108,8 +108,7 @@ tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_
   return tr_ckpt_find(below, verify, out, nbyte);
 }
 
-// The least code point of each length, so that over-long forms are refused; surrogates and what
-// is beyond Unicode too.
+// Over-long forms are refused (a least code point for each length), and surrogates, and what is beyond Unicode.
 static int is_code_point(unsigned long code, size_t length) {
   static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
   return code >= least[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);

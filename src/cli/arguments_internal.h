@@ -29,8 +29,8 @@ typedef struct tr__argument {
 tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
                         const char *what, const char **path);
 
-// The folder to load from a checkpoint, a folder of checkpoints (its newest), a run's folder or
-// a Hugging Face folder. `verify`: compare hashes with the manifest where there is one.
+// The folder to load from: `path` may be a checkpoint, a folder of checkpoints (its newest), a run's folder or a
+// Hugging Face folder. `verify`: compare hashes with the manifest where there is one.
 tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_t nbyte);
 
 // Length of the character that starts at text[0]: 0 when it may still become whole with more bytes than `n`.

@@ -26,28 +26,25 @@ enum { PATH_LIMIT = 4096, TOKEN_BYTES = 64, JSON_LIMIT = 1 << 22 };
 
 static void print_help(void) {
   printf("usage: trireme generate CKPT --prompt TEXT [OPTIONS]\n\n"
-         "Continue a text with the model in CKPT: a checkpoint, a folder of checkpoints (the newest is "
-         "taken), the folder of a run,\n"
-         "or a Hugging Face folder (config.json, model.safetensors) with a vocabulary of 256 bytes.\n\n"
+         "Continue a text with the model in CKPT: a checkpoint, a folder of checkpoints (the newest is taken),\n"
+         "the folder of a run, or a Hugging Face folder (config.json, model.safetensors) with a vocabulary of\n"
+         "256 bytes.\n\n"
          "  --prompt TEXT        what to continue; \"\" starts from a new line\n"
          "  --tokens N           how many tokens to write (200)\n"
          "  --temperature T      0: always the likeliest token; 1: as the model says; lower is safer (0.8)\n"
          "  --top-k K            draw from the K likeliest tokens only; 0: all (0)\n"
          "  --top-p P            draw from the likeliest tokens that together reach probability P (1)\n"
          "  --seed S             same seed, same text (1234)\n"
-         "  --threads N          compute threads (as many as help: one per 4 million parameters, at most all "
-         "cores)\n"
+         "  --threads N          compute threads (as many as help: one per 4 million parameters, at most all\n"
+         "                       cores)\n"
          "  --precision f32|bf16 of weights and activations (f32)\n"
-         "  --json               one object at the end: prompt, text (the continuation), tokens, seconds, "
-         "tokens_per_s, seed,\n"
-         "                       checkpoint\n\n"
-         "The model sees as many tokens as it has positions. When they are full, the last half of them is "
-         "fed again and the text\n"
-         "goes on from there (a sliding window); of a longer prompt the end is seen.\n\n"
+         "  --json               one object at the end: prompt, text (the continuation), tokens, seconds,\n"
+         "                       tokens_per_s, seed, checkpoint\n\n"
+         "The model sees as many tokens as it has positions. When they are full, the last half of them is fed\n"
+         "again and the text goes on from there (a sliding window); of a longer prompt the end is seen.\n\n"
          "examples:\n"
          "  trireme generate runs/demo --prompt '#define '\n"
-         "  trireme generate runs/demo/checkpoints/step-00000300 --prompt 'struct ' --tokens 1000 "
-         "--temperature 0.6\n"
+         "  trireme generate runs/demo/checkpoints/step-00000300 --prompt 'struct ' --temperature 0.6\n"
          "  trireme generate runs/demo --prompt 'int ' --temperature 0 --json | jq -r .text\n");
 }
 
@@ -78,6 +75,7 @@ static tr_status parse(int argc, char **argv, request *r) {
 }
 
 // ---- what comes out
+
 typedef struct writer {
   tr_text pending; // bytes of a character that is not whole yet
   tr_text all;     // everything so far as valid UTF-8, for --json
@@ -127,6 +125,7 @@ static tr_status write_bytes(writer *w, const char *bytes, size_t n) {
 }
 
 // ---- the model
+
 typedef struct generator {
   char folder[PATH_LIMIT];
   tr_gpt2_config config;
@@ -157,9 +156,8 @@ static tr_status open_tokenizer(generator *g) {
   }
   if (g->config.vocab == 256) return tr_tokenizer_open("byte", &g->tokenizer);
   return tr_error(TR_ERR_CKPT,
-                  "%s: nothing says which tokenizer this model uses (no trainer.json with a \"tokenizer\"), "
-                  "and its vocabulary "
-                  "of %lld is not that of bytes, 256; a checkpoint made by trireme train would work",
+                  "%s: nothing says which tokenizer this model uses (no trainer.json with a \"tokenizer\"), and its "
+                  "vocabulary of %lld is not that of bytes, 256; a checkpoint made by trireme train would work",
                   g->folder, (long long)g->config.vocab);
 }
 
@@ -243,6 +241,7 @@ static tr_status write_tokens(generator *g, const request *r, writer *w) {
 }
 
 // ---- the command
+
 static tr_status print_json(const request *r, const generator *g, writer *w, double seconds) {
   writer prompt = {.json = 1};
   tr_text_append(&prompt.pending, "%s", r->prompt);

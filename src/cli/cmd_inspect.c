@@ -12,7 +12,6 @@
 #include "trireme/train/train.h"
 #include <dirent.h>
 #include <errno.h>
-#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +22,12 @@ enum { PATH_LIMIT = 4096, NAME_LIMIT = 256 };
 
 static void print_help(void) {
   printf("usage: trireme inspect PATH [--tensors] [--verify] [--json]\n\n"
-         "Show what PATH holds: a checkpoint, a folder of checkpoints (the newest is taken), the folder of a "
-         "run, a Hugging Face\n"
-         "folder, or one .safetensors file.\n\n"
-         "  --tensors   also the mean, standard deviation, smallest and largest value of every tensor, how "
-         "many of its values are\n"
-         "              not finite, and the tensors of the optimizer\n"
-         "  --verify    check every hash of the checkpoint; prints ok, or ends with exit code 4 and says "
-         "what has changed\n"
+         "Show what PATH holds: a checkpoint, a folder of checkpoints (the newest is taken), the folder of a\n"
+         "run, a Hugging Face folder, or one .safetensors file.\n\n"
+         "  --tensors   also the mean, standard deviation, smallest and largest value of every tensor, how many\n"
+         "              of its values are not finite, and the tensors of the optimizer\n"
+         "  --verify    check every hash of the checkpoint; prints ok, or ends with exit code 4 and says what\n"
+         "              has changed\n"
          "  --json      one JSON object instead of the tables\n\n"
          "examples:\n"
          "  trireme inspect runs/demo\n"
@@ -53,6 +50,7 @@ static tr_status parse(int argc, char **argv, request *r) {
 }
 
 // ---- collecting
+
 // A name as JSON: valid UTF-8 without control characters.
 static json_t *safe_name(const char *name) {
   char out[NAME_LIMIT];
@@ -197,6 +195,7 @@ static tr_status collect(const request *r, const char *path, int is_folder, json
 }
 
 // ---- printing
+
 static const char *text_of(const json_t *object, const char *key) {
   const char *text = json_string_value(json_object_get(object, key));
   return text ? text : "";

@@ -14,19 +14,22 @@ static int print_help(const char *group) {
   if (!text.data) return tr__cli_fail(tr__cli_usage("train", "there is no group of settings '%s'", group));
   printf(
       "usage: trireme train RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]\n\n"
-      "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n\n"
+      "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n"
+      "The last part of a name may stand alone where only one has it: lr=3e-4 is lr.lr=3e-4. A name with -- before\n"
+      "it may stand apart from its value: --num-layers 6.\n\n"
       "  -n RANKS          ranks on this machine (run.ranks)\n"
       "  --print-config    print the effective settings and where each comes from, then stop\n"
       "  --dry-run         check everything and print the plan, then stop\n"
-      "  --program         --dry-run with the step program\n"
-      "  --json            --dry-run with the plan as one JSON object\n"
+      "  --program         print the plan and the step program, then stop\n"
+      "  --json            print the plan as one JSON object, then stop\n"
       "  --help [GROUP]    this text, with the settings of a group: model data batch parallel precision optim lr\n"
       "                    train checkpoint comm run\n\n"
       "examples:\n"
       "  trireme train presets/demo.yaml data.path=book.txt -n 2\n"
       "  trireme train presets/demo.yaml data.path=book.txt model.layers=6 lr=3e-4 train.steps=2k\n"
       "  trireme train presets/demo.yaml data.path=book.txt --dry-run\n\n"
-      "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same command.\n\n");
+      "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same trireme train "
+      "command.\n\n");
   fputs(text.data, stdout);
   tr_text_free(&text);
   return 0;
@@ -44,32 +47,67 @@ static int is_run_file(const char *argument) {
   return (n > 5 && strcmp(argument + n - 5, ".yaml") == 0) || (n > 4 && strcmp(argument + n - 4, ".yml") == 0);
 }
 
-static tr_status apply_argument(tr_options *options, int argc, char **argv, int *i, request *want) {
-  const char *value, *argument = argv[*i];
+static int *flag_of(request *want, const char *argument) {
+  if (strcmp(argument, "--print-config") == 0) return &want->print_config;
+  if (strcmp(argument, "--dry-run") == 0) return &want->dry_run;
+  if (strcmp(argument, "--program") == 0) return &want->program;
+  return strcmp(argument, "--json") == 0 ? &want->json : NULL;
+}
+
+// How many arguments from `argument` on belong together: a name that stands apart from its value takes the next one too.
+static int span(request *want, const char *argument) {
+  if (strcmp(argument, "-n") == 0) return 2;
+  return strncmp(argument, "--", 2) == 0 && !strchr(argument, '=') && !flag_of(want, argument) ? 2 : 1;
+}
+
+static tr_status apply_ranks(tr_options *options, const char *value) {
   char text[64];
-  if (strcmp(argument, "--print-config") == 0) return want->print_config = 1, TR_OK;
-  if (strcmp(argument, "--dry-run") == 0) return want->dry_run = 1, TR_OK;
-  if (strcmp(argument, "--program") == 0) return want->program = want->dry_run = 1, TR_OK;
-  if (strcmp(argument, "--json") == 0) return want->json = want->dry_run = 1, TR_OK;
-  if (tr__cli_option(argc, argv, i, "-n", &value)) {
-    if (!value) return tr__cli_usage("train", "-n needs the number of ranks");
-    snprintf(text, sizeof text, "run.ranks=%s", value);
-    return tr_options_apply_argument(options, text);
+  int64_t ranks;
+  size_t row = 0;
+  while (strcmp(tr_train_options[row].path, "run.ranks") != 0) row++;
+  double min = tr_train_options[row].min, max = tr_train_options[row].max;
+  if (tr_parse_count(value, &ranks) < 0 || (double)ranks < min || (double)ranks > max)
+    return tr_error(TR_ERR_CONFIG, "-n takes the number of ranks, from %.0f to %.0f, not '%.40s'", min, max, value);
+  snprintf(text, sizeof text, "run.ranks=%lld", (long long)ranks);
+  return tr_options_apply_argument(options, text);
+}
+
+// "--num-layers 3" is "--num-layers=3".
+static tr_status apply_pair(tr_options *options, const char *name, const char *value) {
+  tr_text text = {0};
+  tr_text_append(&text, "%s=%s", name, value);
+  tr_status status = text.failed ? tr_error(TR_ERR_MEMORY, "no memory for the argument %.80s", name)
+                                 : tr_options_apply_argument(options, text.data);
+  tr_text_free(&text);
+  return status;
+}
+
+// value: the next argument, for a name that stands apart from it; NULL: there is none.
+static tr_status apply_argument(tr_options *options, const char *argument, const char *value, request *want) {
+  int *flag = flag_of(want, argument);
+  if (flag) return *flag = 1, TR_OK;
+  if (strncmp(argument, "-n", 2) == 0) {
+    if (argument[2]) value = argument + 2 + (argument[2] == '=');
+    return value && *value ? apply_ranks(options, value) : tr__cli_usage("train", "-n needs the number of ranks");
   }
   if (is_run_file(argument)) return TR_OK; // read before: arguments win over files wherever they stand
   if (strchr(argument, '=')) return tr_options_apply_argument(options, argument);
-  if (argument[0] == '-') return tr__cli_usage("train", "there is no option '%s'", argument);
+  if (strncmp(argument, "--", 2) == 0 && value && strncmp(value, "--", 2) != 0)
+    return apply_pair(options, argument, value);
+  if (argument[0] == '-') return tr__cli_usage("train", "there is no option '%s' without a value", argument);
   return tr__cli_usage("train", "'%s' is neither a run file (*.yaml) nor key=value", argument);
 }
 
 static tr_status read_settings(tr_options *options, int argc, char **argv, request *want) {
-  for (int i = 1; i < argc; i++) {
+  for (int i = 1; i < argc; i += span(want, argv[i])) {
     tr_yaml *yaml;
     if (!is_run_file(argv[i])) continue;
     TR_TRY(tr_yaml_load(argv[i], &yaml));
     TR_TRY(tr_options_apply_yaml(options, yaml));
   }
-  for (int i = 1; i < argc; i++) TR_TRY(apply_argument(options, argc, argv, &i, want));
+  for (int i = 1; i < argc; i += span(want, argv[i]))
+    TR_TRY(apply_argument(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL, want));
+  want->dry_run |= want->program | want->json;
   return TR_OK;
 }
 
@@ -95,7 +133,9 @@ static void draw_curve(const tr_train_config *config) {
   tr_text text = {0};
   snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", config->train.folder);
   snprintf(svg, sizeof svg, "%s/loss.svg", config->train.folder);
-  if (tr_curve_draw(metrics, svg, 72, 16, &text) == TR_OK && text.data)
+  if (tr_curve_draw(metrics, svg, 72, 16, &text) < 0)
+    fprintf(stderr, "trireme: the loss curve could not be drawn: %s\n", tr_status_text());
+  else if (text.data)
     printf("\n%s\nloss curve  %s\ncheckpoints %s/checkpoints\n", text.data, svg, config->train.folder);
   tr_text_free(&text);
 }
@@ -111,7 +151,8 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
   }
   TR_TRY(tr_train_plan_make(config, options, &plan));
   // The ranks' output goes through a pipe, so whether a person watches is decided here.
-  plan.progress = config->run.progress == 0 ? isatty(STDOUT_FILENO) : config->run.progress == 1;
+  plan.progress =
+      config->run.progress == TR_PROGRESS_AUTO ? isatty(STDOUT_FILENO) : config->run.progress == TR_PROGRESS_ON;
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
   tr_status status = print_plan(&plan, want);
   if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The entry point of the command: picks the command, maps failures to exit codes, and holds the helpers that all share.
 #include "cli/cli_internal.h"
+#include "trireme/base/text.h"
+#include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +20,21 @@ static void print_help(FILE *out) {
   fprintf(out, "trireme %s: train neural networks on many ranks\n\nusage: trireme COMMAND [ARGUMENTS]\n\n",
           TRIREME_VERSION);
   for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-  fprintf(out, "\n  trireme COMMAND --help   what a command takes, with examples\n"
-               "  trireme --version        the version\n\n"
-               "exit codes: 0 ok, 2 usage, 3 configuration or plan, 4 data or checkpoint, 5 memory, 6 peer lost,\n"
-               "            7 timeout, 8 not a number, 9 verification failed, 10 input/output\n");
+  fprintf(out,
+          "\n  trireme COMMAND --help   what a command takes, with examples\n"
+          "  trireme --version        the version\n\n"
+          "exit codes: 0 ok, 1 internal error, 2 usage, 3 configuration or plan, 4 data or checkpoint, 5 memory,\n"
+          "            6 peer lost, 7 timeout, 8 not a number, 9 verification failed, 10 input/output\n");
 }
 
 int tr__cli_fail(tr_status status) {
   fflush(stdout);
-  fprintf(stderr, "trireme: %s\n", *tr_status_text() ? tr_status_text() : tr_status_meaning(status));
+  char text[4096];
+  snprintf(text, sizeof text, "%s", *tr_status_text() ? tr_status_text() : tr_status_meaning(status));
+  // Names and values from outside stand in sentences: what moves a terminal's cursor is not passed on.
+  for (char *c = text; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+  fprintf(stderr, "trireme: %s\n", text);
   return tr_status_exit_code(status);
 }
 
@@ -56,7 +65,18 @@ int tr__cli_wants_help(int argc, char **argv) {
   return 0;
 }
 
-int main(int argc, char **argv) {
+static void no_command(const char *name) {
+  const char *names[COMMAND_COUNT];
+  for (int i = 0; i < COMMAND_COUNT; i++) names[i] = commands[i].name;
+  const char *closest = tr_text_closest(name, names, COMMAND_COUNT);
+  fprintf(stderr, "trireme: there is no command '%s'", name);
+  if (closest)
+    fprintf(stderr, "; did you mean '%s'?\n", closest);
+  else
+    fprintf(stderr, "; trireme --help lists all of them\n");
+}
+
+static int dispatch(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "--help";
   if (strcmp(name, "--version") == 0) {
     printf("trireme %s\n", TRIREME_VERSION);
@@ -68,7 +88,14 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < COMMAND_COUNT; i++)
     if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
-  fprintf(stderr, "trireme: there is no command '%s'\n\n", name);
-  print_help(stderr);
+  no_command(name);
   return 2;
+}
+
+int main(int argc, char **argv) {
+  signal(SIGXFSZ, SIG_IGN); // a file that grows beyond the limit is a failed write with a message
+  int exit_code = dispatch(argc, argv);
+  if ((fflush(stdout) != 0 || ferror(stdout)) && exit_code == 0 && errno != EPIPE)
+    return tr__cli_fail(tr_error(TR_ERR_IO, "cannot write to standard output: %s", strerror(errno)));
+  return exit_code;
 }

@@ -6,7 +6,6 @@
 // it) is skipped. Both drawings average the points into as many bins as they can show.
 #include "trireme/base/file.h"
 #include "trireme/train/train.h"
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

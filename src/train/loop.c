@@ -99,7 +99,7 @@ static const char *bad_tensor(const tr__trainer *t) {
 }
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
-  if (!result->skipped || result->tokens == 0 || t->plan->config->train.nan == 1) return TR_OK;
+  if (!result->skipped || result->tokens == 0 || t->plan->config->train.nan == TR_NAN_SKIP) return TR_OK;
   return tr_error(TR_ERR_NAN,
                   "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
                   "lr.warmup, or train.nan=skip",
@@ -135,26 +135,38 @@ static tr_status one_step(tr__trainer *t, int *stop) {
     TR_TRY(tr__evaluate(t, &t->val_loss));
     t->val_step = t->step;
   }
-  TR_TRY(tr__metrics_step(t, &result, lr,
-                          evaluate || last || t->step == t->start_step + 1 ||
-                              due(t->step, c->train.log_every, t->plan->steps)));
+  int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
+  tr_status said = tr__metrics_step(t, &result, lr, log);
+  // What cannot be said is a failure, but no reason to lose what was learned.
   if (last || due(t->step, c->checkpoint.every, t->plan->steps)) TR_TRY(tr__state_save(t));
-  return TR_OK;
+  return said;
+}
+
+// FOLDER/config.yaml says what the folder's newest state was trained with, so a refused resume leaves it alone.
+static tr_status write_settings(const tr__trainer *t) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/config.yaml", t->plan->config->train.folder);
+  tr_text text = {0};
+  tr_options_print(t->options, 1, &text);
+  tr_status status = text.failed ? tr_error(TR_ERR_MEMORY, "no memory to print the settings")
+                                 : tr_file_write_atomic(path, text.data, text.size);
+  tr_text_free(&text);
+  return status;
 }
 
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
-  if (resumed)
-    TR_TRY(tr__metrics_event(t, "resume"));
-  else
-    tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
+  if (t->rank == 0) TR_TRY(write_settings(t));
+  if (resumed && t->step < t->plan->steps) TR_TRY(tr__metrics_event(t, "resume"));
+  if (!resumed) tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
   while (t->step < t->plan->steps && !stop) TR_TRY(one_step(t, &stop));
   if (stop && t->step < t->plan->steps && t->rank == 0)
-    printf("stopped as asked after step %lld, saved; the same command goes on from here\n", (long long)t->step);
+    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
+           (long long)t->step);
   return TR_OK;
 }
 
@@ -169,9 +181,11 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   return status;
 }
 
-// ---- the launcher's side One run at a time writes into a folder. The lock ends with the last process that holds it,
-// so the ranks of a launcher that was just killed may hold it for another moment. Where a file system has no locks,
-// the run goes on without.
+// ---- the launcher's side
+
+// One run at a time writes into a folder. The lock ends with the last process that holds it, so the ranks of a
+// launcher that was just killed may hold it for another moment. Where a file system has no locks, the run goes on
+// without.
 static tr_status lock_folder(const char *folder, int *fd) {
   enum { TRIES = 20 };
   *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -187,29 +201,18 @@ static tr_status lock_folder(const char *folder, int *fd) {
   return TR_OK;
 }
 
-static tr_status write_settings(const char *folder, const tr_options *options) {
-  char path[4096];
-  snprintf(path, sizeof path, "%s/config.yaml", folder);
-  tr_text text = {0};
-  tr_options_print(options, 1, &text);
-  tr_status status = text.failed ? tr_error(TR_ERR_MEMORY, "no memory to print the settings")
-                                 : tr_file_write_atomic(path, text.data, text.size);
-  tr_text_free(&text);
-  return status;
-}
-
 static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *options, const char *logs) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
   tr_launch_options_init(&launch);
-  launch.mode = c->run.launch ? TR_LAUNCH_THREADS : TR_LAUNCH_PROCESSES;
+  launch.mode = (tr_launch_mode)c->run.launch;
   launch.nrank = (int)c->run.ranks;
   launch.nthread = plan->nthread;
   launch.bind = c->run.bind;
   launch.arena_nbyte = plan->arena_nbyte;
   launch.deadline = c->run.deadline;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
-  launch.log_folder = c->run.launch ? NULL : logs;
+  launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
   tr__trainer start = {.plan = plan, .options = options};
   return tr_launch(&launch, rank_main, &start, NULL);
 }
@@ -222,8 +225,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   snprintf(logs, sizeof logs, "%s/logs", folder);
   TR_TRY(tr_file_make_folders(logs));
   TR_TRY(lock_folder(folder, &lock));
-  tr_status status = write_settings(folder, options);
-  if (status == TR_OK) status = launch_ranks(plan, options, logs);
+  tr_status status = launch_ranks(plan, options, logs);
   close(lock);
   return status;
 }

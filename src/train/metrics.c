@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void metrics_path(const tr__trainer *t, char *out, size_t nbyte) {
   snprintf(out, nbyte, "%s/metrics.jsonl", t->plan->config->train.folder);
@@ -36,7 +35,7 @@ tr_status tr__metrics_event(tr__trainer *t, const char *event) {
 void tr__metrics_start(tr__trainer *t) {
   t->begin_ns = t->mark_ns = tr_clock_ns();
   t->mark_tokens = t->tokens;
-  t->mark_step = t->start_step = t->step;
+  t->start_step = t->step;
   t->val_step = -1;
 }
 
@@ -116,7 +115,6 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
   rates r = measure(t, now);
   print_line(t, result, lr, &r);
   t->mark_tokens = t->tokens;
-  t->mark_step = t->step;
   t->data_ns = t->comm_ns = 0;
   TR_TRY(write_record(t, result, lr, &r));
   t->mark_ns = tr_clock_ns();

@@ -3,7 +3,7 @@
 #include "trireme/train/config.h"
 
 #define AT(field)  offsetof(tr_train_config, field)
-#define HUGE_COUNT 9e15
+#define HUGE_COUNT 9e15 // stands for no upper bound: a double still counts up to here
 
 // clang-format off
 const tr_option tr_train_options[] = {
@@ -62,11 +62,11 @@ const tr_option tr_train_options[] = {
      .choices = "auto", .word = -1, .unit = "ranks", .alias = "data_parallel_shard_degree|data-parallel-size",
      .help = "Ways to split the batch; auto: all ranks."},
     {.path = "parallel.tp", .type = TR_OPTION_INT, .offset = AT(parallel.tp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
-     .alias = "tensor-model-parallel-size|tensor_parallel_degree", .help = "Ways to split each layer."},
+     .alias = "tensor-model-parallel-size|tensor_parallel_degree", .help = "Ways to split each layer; 1 in this version."},
     {.path = "parallel.pp", .type = TR_OPTION_INT, .offset = AT(parallel.pp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
-     .alias = "pipeline-model-parallel-size|pipeline_parallel_degree", .help = "Ways to split the list of layers."},
+     .alias = "pipeline-model-parallel-size|pipeline_parallel_degree", .help = "Ways to split the list of layers; 1 in this version."},
     {.path = "parallel.cp", .type = TR_OPTION_INT, .offset = AT(parallel.cp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
-     .alias = "context-parallel-size|context_parallel_degree", .help = "Ways to split each sequence."},
+     .alias = "context-parallel-size|context_parallel_degree", .help = "Ways to split each sequence; 1 in this version."},
     {.path = "parallel.map", .type = TR_OPTION_STRING, .offset = AT(parallel.map), .def = "tp,cp,dp,pp",
      .help = "Order in which axes are laid over ranks, innermost first."},
 

@@ -3,11 +3,11 @@
 // all of it holds; every refusal names the setting, its source, the numbers, and the nearest values that work.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
-#include "trireme/data/data.h"
-#include "trireme/run/run.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FOLDER_BYTES = 3800 };
 
 // These axes are named by the mesh and by run files, and are 1 in every plan that can be executed.
 static tr_status check_single_axes(const tr_train_config *c, const tr_options *options) {
@@ -18,7 +18,7 @@ static tr_status check_single_axes(const tr_train_config *c, const tr_options *o
   for (size_t i = 0; i < sizeof axis / sizeof *axis; i++)
     if (axis[i].degree != 1)
       return tr_options_error(options, axis[i].path,
-                              "%lld is out of range: only 1 works so far; parallel.dp splits the batch",
+                              "%lld is out of range: this version takes 1; parallel.dp splits the batch",
                               (long long)axis[i].degree);
   return TR_OK;
 }
@@ -59,8 +59,17 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
         below ? " or " : " and ", (long long)(below ? above : 2 * above));
   }
   if (micro < 0) micro = divisor_below(batch / dp, 8);
+  int64_t passes = batch / (micro * dp);
+  if (passes > TR_STEP_MICROBATCHES)
+    return tr_options_error(
+        options, "batch.sequences",
+        "%lld sequences make %lld passes of batch.micro=%lld per rank; at most %d, so batch.micro of "
+        "at least %lld or a batch of %lld would work",
+        (long long)batch, (long long)passes, (long long)micro, TR_STEP_MICROBATCHES,
+        (long long)((batch / dp + TR_STEP_MICROBATCHES - 1) / TR_STEP_MICROBATCHES),
+        (long long)(micro * dp * TR_STEP_MICROBATCHES));
   plan->micro = (int)micro;
-  plan->accumulation = (int)(batch / (micro * dp));
+  plan->accumulation = (int)passes;
   if (micro * c->data.sequence > INT32_MAX / 4)
     return tr_options_error(
         options, "batch.micro",
@@ -130,8 +139,9 @@ static tr_status plan_length(tr_train_plan *plan, const tr_options *options) {
   tr_status status = tr_source_open(tokenizer, &open, &source);
   if (status == TR_OK) {
     plan->samples = tr_source_samples(source, 0);
-    int64_t validation = tr_source_samples(source, 1), wanted = c->train.eval_samples;
-    plan->eval_samples = wanted == 0 || wanted > validation ? validation : wanted;
+    plan->val_samples = tr_source_samples(source, 1);
+    int64_t wanted = c->train.eval_samples;
+    plan->eval_samples = wanted == 0 || wanted > plan->val_samples ? plan->val_samples : wanted;
     tr_source_close(source);
   }
   tr_tokenizer_close(tokenizer);
@@ -146,14 +156,18 @@ static tr_status plan_length(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
+tr_dtype tr__train_type(const tr_train_config *config) {
+  return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
+}
+
 void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   const tr_train_config *c = plan->config;
   tr_run_options_init(out);
   out->model = plan->model;
   out->layout = &plan->layout;
   out->program = &plan->program;
-  out->kernels = c->run.kernels ? tr_kernels_reference() : tr_kernels_cpu();
-  out->type = c->precision.compute ? TR_BF16 : TR_F32;
+  out->kernels = c->run.kernels == TR_KERNELS_REFERENCE ? tr_kernels_reference() : tr_kernels_cpu();
+  out->type = tr__train_type(c);
   out->rows = plan->micro * c->data.sequence;
   out->grad_sync = plan->step.grad_sync;
   out->optim = plan->optim;
@@ -167,7 +181,7 @@ size_t tr__train_eval_bytes(const tr_train_plan *plan) {
   return (size_t)(share * dp) * sizeof(double);
 }
 
-// The largest contributors first where it matters: this is what a user reads when it does not fit.
+// In the order in which a model grows: this is what a user reads when it does not fit.
 static void describe_memory(tr_train_plan *plan, const tr_run_memory *memory) {
   const struct {
     const char *name;
@@ -229,9 +243,20 @@ static void plan_rules(tr_train_plan *plan) {
   plan->nthread = threads < 1 ? 1 : (int)threads;
 }
 
+// Room for the longest path below the folder, so that no save can fail on it at the end of a long run.
+static tr_status check_folder(const tr_train_config *c, const tr_options *options) {
+  size_t n = strlen(c->train.folder);
+  if (n == 0) return tr_options_error(options, "train.folder", "the name of the run's folder is empty");
+  if (n > FOLDER_BYTES)
+    return tr_options_error(options, "train.folder", "%zu bytes are too long for a folder; at most %d", n,
+                            FOLDER_BYTES);
+  return TR_OK;
+}
+
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, tr_train_plan *out) {
   *out = (tr_train_plan){.config = config};
-  tr_status status = plan_mesh(out, options);
+  tr_status status = check_folder(config, options);
+  if (status == TR_OK) status = plan_mesh(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = plan_model(out, options);
   if (status == TR_OK) status = plan_program(out);

@@ -6,11 +6,13 @@
 #include "trireme/data/data.h"
 #include "trireme/run/run.h"
 #include "trireme/train/train.h"
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 
 tr_source_options tr__train_source_options(const tr_train_config *config);
 void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out);
+tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
 size_t tr__train_eval_bytes(const tr_train_plan *plan); // shared memory that an evaluation's exchange takes
 
 // What the loop of one rank holds. Everything hangs off this object, so ranks can be threads.
@@ -36,7 +38,7 @@ typedef struct tr__trainer {
   double val_loss;  // of the last evaluation
   int64_t val_step; // after how many updates, -1: never
   // since the last log line
-  int64_t mark_ns, mark_tokens, mark_step, data_ns, comm_ns;
+  int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;
   int progress_shown;
 } tr__trainer;
@@ -52,6 +54,11 @@ tr_status tr__metrics_event(tr__trainer *t, const char *event);
 // ---- evaluate.c. Collective. Mean loss per valid token over the plan's validation samples: the same bits on any
 // layout.
 tr_status tr__evaluate(tr__trainer *t, double *loss);
+
+// ---- same_run.c. A run may go on only as what it was: refuses settings that differ from those of the checkpoint in
+// `path` and that the state in it cannot follow. `json` is its trainer.json, `file` the name of that.
+tr_status tr__same_run(const tr__trainer *t, const char *path, const json_t *json, const char *file);
+const char *tr__optimizer_word(const tr_train_config *config);
 
 // ---- state.c. Rank 0 saves; every rank loads.
 tr_status tr__state_save(tr__trainer *t);

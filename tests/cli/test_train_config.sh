@@ -5,6 +5,7 @@
 # Whatever is wrong with settings is said before a rank starts: one line, the right exit code, the setting and what would
 # work. And what the command prints about itself: --help, --version, --print-config, --dry-run.
 . "$(dirname "$0")/lib.sh"
+presets=$(cd "$(dirname "$0")/../../presets" && pwd)
 cd "$work" || exit 1
 base=("${tiny[@]}" train.folder="$work/run")
 
@@ -41,9 +42,10 @@ refuse 3 'parallel.tp: 2 is out of range' parallel.tp=2 -n 2
 refuse 3 'parallel.pp: 2 is out of range' parallel.pp=2
 refuse 3 'parallel.cp: 4 is out of range' parallel.cp=4
 refuse 3 'parallel.map: ' parallel.map=a,b
-refuse 3 'run.ranks: 0 is out of range; .* from 1 to 256' -n 0
-refuse 3 'run.ranks: 1000 is out of range' -n 1000
-refuse 3 'run.ranks: "two" is not a whole number' -n two
+refuse 3 "^trireme: -n takes the number of ranks, from 1 to 256, not '0'" -n 0
+refuse 3 "^trireme: -n takes .* not '1000'" -n1000
+refuse 3 "^trireme: -n takes .* not 'two'" -n two
+refuse 3 'run.ranks: 0 is out of range; .* from 1 to 256' run.ranks=0
 refuse 3 'model.positions: 8 is shorter than data.sequence, 32' model.positions=8
 refuse 3 'model.vocab: 100 is smaller than the 256 tokens' model.vocab=100
 refuse 3 "data.tokenizer: tokenizer 'nope' is not known" data.tokenizer=nope
@@ -62,9 +64,14 @@ refuse 10 'none.yaml: .*No such file' none.yaml
 refuse 3 'syntax.yaml:3:[0-9]+: not valid YAML' syntax.yaml
 refuse 3 'unknown.yaml:3:[0-9]+: .*"model.haeds"; did you mean "model.heads"' unknown.yaml
 refuse 3 'number.yaml:3:[0-9]+: .*"many" is not a whole number' number.yaml
-refuse 2 "no option '--fast' .see trireme train --help" --fast
+refuse 2 "no option '--fast' without a value .see trireme train --help" --fast
+refuse 2 "no option '--num-layers' without a value" --num-layers
+refuse 2 "no option '--num-layers' without a value" --num-layers --dry-run
+refuse 3 'unknown option "num-layer"; did you mean "model.layers"' --num-layer 3
+refuse 3 'model.layers: "many" is not a whole number' --num-layers many
 refuse 2 "'fast' is neither a run file" fast
 refuse 2 '-n needs the number of ranks' -n
+refuse 2 '-n needs the number of ranks' -n=
 
 # ---- the fault that tests inject
 for bad in rank=1 rank=0,op=F rank=x,op=F,action=kill rank=0,op=F,step=1,action=explode rank=0,op=Q,action=kill \
@@ -78,7 +85,7 @@ rc=$?
 if [ $rc != 2 ] || ! grep -q '^usage: trireme COMMAND' err; then fail "no arguments: exit $rc: $(said)"; fi
 timeout 10 "$TRIREME" trian >out 2>err
 rc=$?
-if [ $rc != 2 ] || ! grep -q "there is no command 'trian'" err; then fail "no such command: exit $rc: $(said)"; fi
+if [ $rc != 2 ] || ! grep -q "there is no command 'trian'; did you mean 'train'?" err; then fail "no such command: exit $rc: $(said)"; fi
 for words in --help 'train --help' 'train --help lr' 'train -h' --version; do
   # shellcheck disable=SC2086
   timeout 10 "$TRIREME" $words >out 2>err || fail "$words: exit $?"
@@ -88,6 +95,11 @@ grep -Eq '^trireme [0-9]+\.[0-9]+' out || fail "--version: $(cat out)"
 timeout 10 "$TRIREME" train --help lr >out
 grep -q 'lr.warmup' out || fail "--help lr does not list lr.warmup"
 ! grep -q 'model.width' out || fail "--help lr lists model.width"
+if grep -q '9e+15' out; then fail "--help lr has a bound that nobody can read"; fi
+timeout 10 "$TRIREME" train --help parallel >out
+if [ "$(grep -c '1 in this version' out)" != 3 ]; then fail "--help parallel does not say that tp, pp and cp are 1"; fi
+timeout 10 "$TRIREME" --help >out
+grep -q '1 internal error' out || fail "--help does not list exit code 1"
 train
 expect "train without arguments" 2 'give a run file or settings'
 train --help lrr
@@ -111,15 +123,73 @@ cp one.yaml runs/lr=1/run.yaml
 train runs/lr=1/run.yaml --print-config
 expect "a run file below a folder with =" 0
 
+# ---- the same setting, written differently
+written() { # WIDTH RANKS ARGUMENTS
+  local width=$1 ranks=$2
+  shift 2
+  train "${base[@]}" "$@" --print-config
+  expect "$*" 0
+  grep -Eq "^ +width: $width( |\$)" out || fail "$*: $(grep width out)"
+  grep -Eq "^ +ranks: $ranks( |\$)" out || fail "$*: $(grep ranks out)"
+}
+written 48 2 --hidden-size=48 -n2
+written 48 2 --hidden-size 48 -n=2
+written 48 2 width=48 -n 2
+written 48 2 --n_embd 48 --nproc-per-node 2
+cp text.txt odd.yaml # the value of an option is no run file
+train "${base[@]}" --data-path odd.yaml --dry-run
+expect "a text named like a run file" 0
+grep -q '^data    odd.yaml: ' out || fail "--data-path FILE: $(said)"
+
+# ---- every preset is a plan
+for preset in "$presets"/*.yaml; do
+  train "$preset" data.path="$work/text.txt" train.folder="$work/run" --dry-run
+  expect "$preset" 0
+  if [ -e run ]; then fail "$preset: a dry run has made the folder"; fi
+done
+
 # ---- --dry-run: the plan and nothing else
 train "${base[@]}" -n 3 --dry-run
 expect "dry run" 0
-grep -q '^plan .*3 ranks' out || fail "dry run does not print the plan: $(cat out)"
+grep -q '^plan    3 ranks x 1 thread, ' out || fail "dry run does not print the plan: $(cat out)"
+grep -Eq '^data .* [1-9][0-9]+ validation sequences of 32; each evaluation uses 6$' out || fail "dry run does not count the validation: $(cat out)"
 grep -q '^memory ' out || fail "dry run does not print the memory"
 if [ -e run ]; then fail "a dry run has made the folder"; fi
 train "${base[@]}" -n 2 --program
 expect "program" 0
 grep -q 'REDUCE' out || fail "the program of two ranks has no REDUCE"
+if [ -e run ]; then fail "--program has made the folder"; fi
+train "${base[@]}" train.eval_samples=0 --dry-run
+grep -q '; each evaluation uses all [1-9]' out || fail "an evaluation that uses all does not say so: $(cat out)"
+train "${base[@]}" data.val_fraction=0 --dry-run
+grep -q ' 0 validation sequences of 32; no evaluation$' out || fail "no validation is not said: $(cat out)"
+grep -q '^plan    1 rank x ' out || fail "one rank: $(grep '^plan' out)"
+if grep -q '^note' out; then fail "a note about usual settings: $(grep '^note' out)"; fi
+
+# ---- --json: the plan as one object
+train "${base[@]}" --json
+expect "json" 0
+if command -v python3 >/dev/null; then
+  python3 -c 'import json, sys; p = json.load(open(sys.argv[1])); assert p["evaluation_samples"] == 6 < p["validation_samples"] and p["steps"] == 8' out ||
+    fail "--json: $(cat out)"
+elif [ "$(head -n 1 out)" != '{' ] || [ "$(tail -n 1 out)" != '}' ] || ! grep -q '^  "evaluation_samples": 6,$' out; then
+  fail "--json: $(cat out)"
+fi
+
+# ---- notes: what works and is hardly meant
+note() { # REGEX ARGUMENTS
+  local regex=$1
+  shift
+  train "${base[@]}" "$@" --dry-run
+  expect "$*" 0
+  grep -Eq "^note    $regex" out || fail "$*: no note /$regex/: $(cat out)"
+  if [ "$(grep -c '^note' out)" != 1 ]; then fail "$*: not one note: $(cat out)"; fi
+}
+note 'lr.min_lr 0.01 is above lr.lr 0.001' lr.lr=1e-3 lr.min_lr=1e-2
+note 'lr.kind=wsd with lr.decay_steps=0: .* stays at 0.001' lr.lr=1e-3 lr.kind=wsd
+note 'lr.warmup of 16 steps takes up all 8 of the run: .* ends at 0.0005' lr.lr=1e-3 lr.warmup=16
+note '1 rank x 1024 threads on [0-9]+ cores?: threads take turns' run.threads=1024
+
 train "${base[@]}" train.steps=0
 expect "no steps" 0
 finish

@@ -35,7 +35,7 @@ stop_and_resume() {
   wait "$launcher"
   rc=$?
   expect "$name stopped" 0
-  grep -q '^stopped as asked after step 18, saved' "$work/out" || fail "$name: not stopped after step 18: $(said)"
+  grep -q '^stopped as asked after step 18, saved; the same trireme train command goes on' "$work/out" || fail "$name: not stopped after step 18: $(said)"
   cp "$stopped/metrics.jsonl" "$work/before"
   train "${run[@]}" train.folder="$stopped"
   expect "$name stopped, again" 0
@@ -69,28 +69,75 @@ weights_within 1e-4 "$work/moving-f32" "$work/still-f32" || fail "f32 on 1, 2, 3
 a=$(final_loss "$work/moving-bf16") b=$(final_loss "$work/still-bf16")
 within 0.01 "$a" "$b" || fail "bf16 on 1, 2, 3 ranks: loss $a, on one $b"
 
-# ---- refusals
+# ---- other precision, both ways: the losses go on close to those of before
+train "${tiny[@]}" -n 2 train.folder="$work/still-30" lr.kind=constant train.steps=30
+expect "30 steps in f32" 0
+for order in "f32 bf16" "bf16 f32"; do
+  from=${order% *} to=${order#* } folder=$work/from-$from
+  changing=("${tiny[@]}" -n 2 train.folder="$folder" lr.kind=constant)
+  train "${changing[@]}" train.steps=20 precision.compute="$from"
+  expect "$order, before" 0
+  train "${changing[@]}" train.steps=30 precision.compute="$to"
+  expect "$order, after" 0
+  if [ "$(grep -c "^precision changes from $from to $to: " "$work/out")" != 1 ]; then fail "$order: does not say so once: $(said)"; fi
+  within 0.02 "$(final_loss "$folder")" "$(final_loss "$work/still-30")" ||
+    fail "$order: loss $(final_loss "$folder"), all in f32 $(final_loss "$work/still-30")"
+done
+
+# SGD at a learning rate of 0 keeps the f32 master weights, all that its optimizer.safetensors holds: to the bit, through f32
+# and back.
+keeping=("${tiny[@]}" -n 2 train.folder="$work/keeping" optim.kind=sgd lr.kind=constant)
+train "${keeping[@]}" train.steps=5 lr.lr=0.1 precision.compute=bf16
+cp "$(newest "$work/keeping")/optimizer.safetensors" "$work/master"
+hash=$(weights_hash "$work/keeping")
+train "${keeping[@]}" train.steps=6 lr.lr=0 precision.compute=f32
+expect "bf16, then f32" 0
+if [ -e "$(newest "$work/keeping")/optimizer.safetensors" ]; then fail "SGD in f32 has a state"; fi
+train "${keeping[@]}" train.steps=7 lr.lr=0 precision.compute=bf16
+expect "bf16 again" 0
+cmp "$work/master" "$(newest "$work/keeping")/optimizer.safetensors" || fail "the master weights were not kept through f32"
+if [ "$(weights_hash "$work/keeping")" != "$hash" ]; then fail "the bf16 weights were not kept through f32"; fi
+
+# ---- refusals: every setting that differs, with both values, and nothing that does not; the folder stays as it was
 run=("${tiny[@]}" -n 2 train.folder="$work/moving-f32" train.steps=40)
 hash=$(weights_hash "$work/moving-f32")
-train "${run[@]}" train.seed=99
-expect "other seed" 3 'train.seed=1234'
-train "${run[@]}" batch.sequences=24
-expect "other batch" 3 'batch.sequences=12'
-train "${run[@]}" data.sequence=16
-expect "other sequence" 3 'data.sequence=32'
-train "${run[@]}" optim.kind=sgd
-expect "other optimizer" 3 'optim.kind=adamw'
+cp "$work/moving-f32/config.yaml" "$work/config.before"
+refused() { # NAME ARGUMENTS -- REGEX...: exactly these differences, in this order
+  local name=$1 given=() wanted="^trireme: "
+  shift
+  while [ "$1" != -- ]; do given+=("$1") && shift; done
+  shift
+  wanted+=$(printf '%s; ' "$@")
+  train "${run[@]}" "${given[@]}"
+  expect "$name" 3 "${wanted}resume .*/step-00000030 with its settings, or use another train.folder$"
+}
+refused "other seed" train.seed=99 -- 'train.seed is 99, the checkpoint was made with 1234'
+refused "other batch" batch.sequences=24 -- 'batch.sequences is 24, the checkpoint was made with 12'
+refused "other sequence" data.sequence=16 -- 'data.sequence is 16, the checkpoint was made with 32'
+refused "other optimizer" optim.kind=sgd -- 'optim.kind is sgd, the checkpoint was made with adamw'
+refused "other heads" model.heads=4 -- 'model.heads is 4, the checkpoint has 2'
+refused "other layers" model.layers=3 -- 'model.layers is 3, the checkpoint has 2'
+refused "other width" model.width=64 -- 'model.width is 64, the checkpoint has 32'
+refused "other ffn" model.ffn=64 -- 'model.ffn is 64, the checkpoint has 128'
+refused "other vocabulary" model.vocab=300 -- 'model.vocab is 300, the checkpoint has 256'
+refused "other positions" model.positions=64 -- 'model.positions is 64, the checkpoint has 32'
+refused "other eps" model.eps=1e-6 -- 'model.eps is 1e-06, the checkpoint has 1e-05'
+refused "other head" model.tied=false -- 'model.tied is false, the checkpoint has true'
+refused "much at once" train.seed=7 optim.kind=sgd model.heads=4 model.layers=1 -- 'model.layers is 1, the checkpoint has 2' \
+  'model.heads is 4, the checkpoint has 2' 'train.seed is 7, the checkpoint was made with 1234' \
+  'optim.kind is sgd, the checkpoint was made with adamw'
 train "${run[@]}" train.resume=never
-expect "resume=never" 3 'train.resume is never'
-train "${run[@]}" model.layers=3
-expect "other model" 4 'h\.2\.'
+expect "resume=never" 3 '^trireme: train.resume is never'
 make_text 70 "$work/other.txt"
 train "${run[@]}" data.path="$work/other.txt"
-expect "other data" 4 'data.changed=accept'
+expect "other data" 4 '^trireme: .*data.changed=accept'
+cmp "$work/config.before" "$work/moving-f32/config.yaml" || fail "a refused resume changed config.yaml"
 if [ "$(weights_hash "$work/moving-f32")" != "$hash" ]; then fail "a refused resume changed the checkpoint"; fi
-train "${run[@]}" data.path="$work/other.txt" data.changed=accept
-expect "other data accepted" 0
+train "${run[@]}" data.path="$work/other.txt" data.changed=accept model.dropout=0 lr.lr=1e-4 lr.kind=linear optim.clip=2
+expect "other data accepted, and what may change" 0
+grep -q 'kind: linear' "$work/moving-f32/config.yaml" || fail "config.yaml does not have the settings of the resume"
 train "${run[@]}" data.path="$work/other.txt"
 expect "its checkpoint knows the new data" 0
 grep -q '^nothing to do: 40 of 40' "$work/out" || fail "a finished run has nothing to do: $(said)"
+if grep -q '^resuming' "$work/out"; then fail "a finished run says that it goes on: $(said)"; fi
 finish

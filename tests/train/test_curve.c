@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static char folder[] = "/tmp/trireme-curve-XXXXXX";
 static char metrics[128], svg[128];
@@ -72,8 +71,7 @@ static int count_of(const char *text, char mark) {
   return count;
 }
 
-// Row of the drawing (from 0) in which `mark` first stands inside the axes, in column `column` of them; -1:
-// nowhere.
+// Row of the drawing (from 0) in which `mark` first stands inside the axes, in column `column` of them; -1: nowhere.
 static int row_with(const char *text, int column, char mark) {
   int row = 0;
   for (const char *line = text; line && *line; row++) {

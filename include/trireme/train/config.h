@@ -15,6 +15,15 @@
 #include "trireme/shard/layout.h"
 #include "trireme/step/program.h"
 
+// What the CHOICE settings hold, named after their words in the table. (optim.kind, lr.kind, comm.grad_sync and
+// run.launch are the enums of their modules.)
+typedef enum tr_compute_choice { TR_COMPUTE_F32, TR_COMPUTE_BF16 } tr_compute_choice;
+typedef enum tr_changed_choice { TR_CHANGED_REFUSE, TR_CHANGED_ACCEPT } tr_changed_choice;
+typedef enum tr_resume_choice { TR_RESUME_AUTO, TR_RESUME_NEVER } tr_resume_choice;
+typedef enum tr_nan_choice { TR_NAN_STOP, TR_NAN_SKIP } tr_nan_choice;
+typedef enum tr_kernels_choice { TR_KERNELS_CPU, TR_KERNELS_REFERENCE } tr_kernels_choice;
+typedef enum tr_progress_choice { TR_PROGRESS_AUTO, TR_PROGRESS_ON, TR_PROGRESS_OFF } tr_progress_choice;
+
 typedef struct tr_train_config {
   struct {
     int kind;
@@ -26,7 +35,7 @@ typedef struct tr_train_config {
     char *path, *val_path, *tokenizer;
     double val_fraction;
     int64_t sequence;
-    int changed; // 0 refuse, 1 accept: data that differs from the checkpoint's
+    int changed; // tr_changed_choice: data that differs from the checkpoint's
   } data;
   struct {
     int64_t sequences, micro;
@@ -36,14 +45,14 @@ typedef struct tr_train_config {
     char *map;
   } parallel;
   struct {
-    int compute;
-  } precision; // 0 f32, 1 bf16
+    int compute; // tr_compute_choice
+  } precision;
   struct {
-    int kind, nesterov, decay_all;
+    int kind, nesterov, decay_all; // tr_optim_kind
     double beta1, beta2, eps, weight_decay, momentum, clip;
   } optim;
   struct {
-    int kind;
+    int kind;          // tr_lr_kind
     double lr, min_lr; // min_lr -1: lr / 10
     int64_t warmup, decay_steps;
   } lr;
@@ -51,20 +60,20 @@ typedef struct tr_train_config {
     int64_t steps, seed, log_every, eval_every, eval_samples;
     double epochs; // 0: steps decide
     char *folder;
-    int resume; // 0 auto, 1 never
-    int nan;    // 0 stop, 1 skip
+    int resume; // tr_resume_choice
+    int nan;    // tr_nan_choice
   } train;
   struct {
     int64_t every, keep, keep_every;
   } checkpoint;
   struct {
-    int grad_sync;
+    int grad_sync; // tr_grad_sync
     int64_t bucket;
   } comm;
   struct {
     int64_t ranks, threads; // threads -1: cores / ranks
     double deadline;
-    int bind, launch, kernels, progress; // launch 0 processes, 1 threads; kernels 0 cpu, 1 reference
+    int bind, launch, kernels, progress; // tr_launch_mode, tr_kernels_choice, tr_progress_choice
   } run;
 } tr_train_config;
 
@@ -89,11 +98,12 @@ typedef struct tr_train_plan {
   int64_t vocab;
   int micro, accumulation;
   int nthread;
-  int progress;    // draw a progress bar; set by whoever knows whether a person watches
-  int64_t steps;   // of the whole run
-  int64_t samples; // training samples per epoch
-  int64_t limit;   // global samples of the whole run, -1: steps decide
-  int64_t eval_samples;
+  int progress;          // draw a progress bar; set by whoever knows whether a person watches
+  int64_t steps;         // of the whole run
+  int64_t samples;       // training samples per epoch
+  int64_t limit;         // global samples of the whole run, -1: steps decide
+  int64_t val_samples;   // validation samples there are
+  int64_t eval_samples;  // of which each evaluation uses so many
   size_t arena_nbyte;    // shared memory per rank
   size_t rank_nbyte;     // predicted memory of one rank, shared part included
   char memory_text[256]; // its breakdown
@@ -101,7 +111,7 @@ typedef struct tr_train_plan {
 
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
-void tr_train_plan_print(const tr_train_plan *plan, tr_text *out); // a few lines for people
+void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text
 
 #endif
