@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # What the library needs from the distribution, each attached to the module that uses it.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)

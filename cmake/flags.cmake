@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Compiler flags shared by everything. Floating-point contraction is off outside the kernels' own choice, so that
 # the same expression has the same bits in every file; -ffp-contract is set per kernel file in isa.cmake.
 add_library(trireme_flags INTERFACE)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Kernel files are built once per instruction set: src/kernel/simd_<isa>.c includes the shared body with the flags below,
 # and the dispatcher picks a table at run time, so one binary runs on any x86-64 (and, with the base table, elsewhere).
 set(vectorise -O3 -fopenmp-simd -ffp-contract=fast -fno-trapping-math -fno-signed-zeros)

@@ -15,8 +15,8 @@
 
 enum { RANKS = 2, EXAMPLES = 64, INPUTS = 16, HIDDEN = 32 };
 
-// All weights in one flat array, so that one call can sum all gradients. This is how the library lays out its
-// models too.
+// All weights in one flat array, so that one call can sum all gradients. This is how the library lays
+// out its models too.
 typedef struct weights {
   float w1[HIDDEN][INPUTS], b1[HIDDEN], w2[HIDDEN], b2;
 } weights;
@@ -26,8 +26,7 @@ typedef struct examples {
   float x[EXAMPLES][INPUTS], y[EXAMPLES];
 } examples;
 
-// Numbers from a counter: the same on every rank without a word between them. This is why nothing is
-// broadcast here.
+// Numbers from a counter: the same on every rank without a word between them. This is why nothing is broadcast here.
 static void make_numbers(float *out, size_t n, uint64_t seed, float scale) {
   tr_rng_uniform_fill(tr_rng_key_make(seed, TR_RNG_TEST, 0), 0, n, out);
   for (size_t i = 0; i < n; i++) out[i] = scale * (2 * out[i] - 1);
@@ -75,8 +74,7 @@ static void gradient(const weights *w, const examples *e, int first, int count, 
   for (int i = 0; i < COUNT; i++) out[i] = (float)((const double *)&g)[i];
 }
 
-// The life of one rank. `user` is shared because ranks are threads here; each writes only its own element of
-// it.
+// The life of one rank. `user` is shared because ranks are threads here; each writes only its own element of it.
 static tr_status rank_main(tr_comm *comm, void *user) {
   double *difference = user;
   int rank = tr_comm_rank(comm), share = EXAMPLES / tr_comm_size(comm);
@@ -85,8 +83,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   float whole[COUNT];
   make_problem(&w, &e);
 
-  // What travels lives in the rank's arena: memory that the other ranks can see, so the sum copies nothing
-  // twice.
+  // What travels lives in the rank's arena: memory that the other ranks can see, so the sum copies nothing twice.
   float *mine = tr_arena_alloc(tr_comm_arena(comm), COUNT * sizeof(float));
   if (!mine) return TR_ERR_MEMORY;
   gradient(&w, &e, rank * share, share, mine);
@@ -105,8 +102,8 @@ int main(void) {
   double difference[RANKS] = {0}, largest = 0, limit = 3e-8;
   tr_launch_options options;
   tr_launch_options_init(&options);
-  options.mode = TR_LAUNCH_THREADS; // processes (the default) do not share `difference`; everything else
-                                    // would be the same
+  // Processes (the default) do not share `difference`; everything else would be the same.
+  options.mode = TR_LAUNCH_THREADS;
   options.nrank = RANKS;
   if (tr_launch(&options, rank_main, difference, NULL) < 0) {
     fprintf(stderr, "%s\n", tr_status_text());

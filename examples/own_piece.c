@@ -63,8 +63,7 @@ static int add_relu2(tr_model *model, const char *name, int x, int y) {
   return tr_model_add_piece(model, &piece);
 }
 
-// ==== 2. The model: values (what flows), parameters (in units), pieces (what happens), in order of
-// execution.
+// ==== 2. The model: values (what flows), parameters (in units), pieces (what happens), in order of execution.
 
 static int value(tr_model *m, const char *name, int64_t width) {
   return tr_model_add_value(m, name, TR_VALUE_ACTIVATION, width);
@@ -116,10 +115,9 @@ static tr_status build_model(tr_model **out) {
 // ==== 3. The data: windows of a text; window g is the same on every rank.
 
 static const char text[] =
-    "the rowers of a trireme sit in three banks, one above the other. the upper bank sees the water and "
-    "keeps "
-    "the time; the middle bank follows the upper; the lower bank follows the middle. when all three pull at "
-    "once the ship flies, and when one of them is late the oars meet and the ship stands still. ";
+    "the rowers of a trireme sit in three banks, one above the other. the upper bank sees the water and keeps the "
+    "time; the middle bank follows the upper; the lower bank follows the middle. when all three pull at once the "
+    "ship flies, and when one of them is late the oars meet and the ship stands still. ";
 
 typedef struct batch {
   int32_t token[ROWS], target[ROWS], position[ROWS], start[PER_RANK + 1];

@@ -77,8 +77,6 @@ static tr_status make_names(const char *folder, int64_t step, save_names *out) {
   return tr__ckpt_join(out->latest, folder, TR__CKPT_LATEST);
 }
 
-// Whether `text` is the number of a process that cannot be using the name it is part of: a dead one, or this
-// one, which is only now about to save.
 // Dead, or dead and waiting for a parent that may never look (state Z): neither writes any more.
 static int has_died(pid_t process) {
   char path[32], *text = NULL;

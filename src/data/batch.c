@@ -7,7 +7,6 @@
 #include "data/source_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 tr_status tr_batch_create(int nseq_capacity, int64_t sequence, tr_batch *out) {
   // `start` counts rows in 32 bits.

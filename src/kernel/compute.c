@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a kernel runs on: a table, a pool and scratch memory, joined by the table's own state.
 //
-// Pool and scratch stay the caller's; only the backend state is made and freed here, by the table's
-// functions.
+// Pool and scratch stay the caller's; only the backend state is made and freed here, by the table's functions.
 #include "trireme/kernel/kernel.h"
 
 tr_status tr_compute_open(const tr_kernels *kernels, tr_pool *pool, tr_arena *scratch, tr_compute *out) {

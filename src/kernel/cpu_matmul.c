@@ -3,8 +3,8 @@
 //
 // Three paths, chosen by shape and processor, never by the number of threads:
 //   thin    fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is packed
-//   packed  B is packed once by all workers (widened to f32 on the way), then each task computes one tile of C with the
-//           register-blocked micro-kernel; columns are taken in slabs so that a packed slab stays near the caches
+//   packed  B is packed once by all workers (widened to f32 on the way), then each task computes one tile of C with
+//           the register-blocked micro-kernel; columns are taken in slabs so that a packed slab stays near the caches
 //   oneDNN  bf16 on AMX: each task is one oneDNN call on a block of C, one thread per call
 // Measured on an AVX2 machine the packed path is on a par with oneDNN's sgemm and matmul, takes bf16 without a
 // converted copy, and has no primitives to create; so f32 always takes it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The best rate of multiply-adds this processor reaches: loops that touch only registers (or AMX tiles), one
-// per thread, run for a given time. It is what a "share of peak" is a share of; no product of matrices can be
-// faster.
+// The best rate of multiply-adds this processor reaches: loops that touch only registers (or AMX tiles), one per
+// thread, run for a given time. It is what a "share of peak" is a share of; no product of matrices can be faster.
 #include "kernel/cpu_table_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"

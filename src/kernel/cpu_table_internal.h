@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What the files of the fast CPU table share.
 //
-// The arithmetic is compiled once per instruction set (simd_base.c, simd_avx2.c, simd_avx512.c, all from
-// simd_body.h) and reached through one table of functions, tr_simd. Those functions know nothing of threads:
-// each does one task, a range of rows, of elements or a tile. The cpu_*.c files cut the work into tasks by
-// sizes only, hand the tasks to the pool and combine what tasks leave behind in a fixed order; so the bits
-// depend on the instruction set and on sizes, never on the number of threads. On AMX, bf16 products go to
-// oneDNN (cpu_dnnl.c).
+// The arithmetic is compiled once per instruction set (simd_base.c, simd_avx2.c, simd_avx512.c, all from simd_body.h)
+// and reached through one table of functions, tr_simd. Those functions know nothing of threads: each does one task, a
+// range of rows, of elements or a tile. The cpu_*.c files cut the work into tasks by sizes only, hand the tasks to
+// the pool and combine what tasks leave behind in a fixed order; so the bits depend on the instruction set and on
+// sizes, never on the number of threads. On AMX, bf16 products go to oneDNN (cpu_dnnl.c).
 #ifndef TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 #define TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 

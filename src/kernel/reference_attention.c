@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reference attention: one query row and head at a time against every key it sees.
 //
-// Forward. s[j] = scale q.k[j], p = softmax(s), out = sum of z[j] p[j] v[j], where z is the dropout factor.
-// Over several calls the running maximum M, sum L and unnormalised output O are carried: a call that raises M
-// by d first multiplies L and O by exp(-d) (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", 2018).
+// Forward. s[j] = scale q.k[j], p = softmax(s), out = sum of z[j] p[j] v[j], where z is the dropout factor. Over
+// several calls the running maximum M, sum L and unnormalised output O are carried: a call that raises M by d first
+// multiplies L and O by exp(-d) (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
 //
 // Backward. With p[j] = exp(s[j] - lse) and delta = dout . out (the sum of p[j] dp[j]):
 //   dp[j] = z[j] dout . v[j]      ds[j] = p[j] (dp[j] - delta)

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the files of the reference table share: element access in double, and the dropout factor of an
-// element.
+// What the files of the reference table share: element access in double, and the dropout factor of an element.
 //
-// Every reference kernel reads elements as double, computes in double and rounds once, when it stores. So its
-// f32 results are the correctly rounded naive ones, and its f64 results are exact enough for finite
-// differences. The functions below the helpers fill the table in reference.c; see kernel.h for what each one
-// does.
+// Every reference kernel reads elements as double, computes in double and rounds once, when it stores. So its f32
+// results are the correctly rounded naive ones, and its f64 results are exact enough for finite differences. The
+// functions below the helpers fill the table in reference.c; see kernel.h for what each one does.
 #ifndef TRIREME_KERNEL_REFERENCE_INTERNAL_H
 #define TRIREME_KERNEL_REFERENCE_INTERNAL_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Reference layer normalisation (Ba, Kiros, Hinton, "Layer normalization", 2016).
 //
-// With xhat = (x - mean) rstd and a = dy gamma, the gradient of a row is dx = rstd (a - mean(a) - xhat mean(a
-// xhat)): what moves the row's mean or its variance is taken out of a. dgamma is the sum over rows of dy
-// xhat, dbeta of dy.
+// With xhat = (x - mean) rstd and a = dy gamma, the gradients are
+//   dx = rstd (a - mean(a) - xhat mean(a xhat))   what moves the row's mean or its variance is taken out of a
+//   dgamma = sum over rows of dy xhat             dbeta = sum over rows of dy
 #include "kernel/reference_internal.h"
 
 #include <math.h>

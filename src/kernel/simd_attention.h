@@ -3,11 +3,10 @@
 // backward. Included by simd_body.h only.
 //
 // Tiles of T = TR_ATTENTION_TILE query rows by T key rows, all in f32 scratch, with D = dim rounded up to the
-// micro-kernel's width:
-//   forward   S = Q K^T            online softmax -> P      O = O shrink + P V     (Dao, Fu, Ermon, Rudra,
-//   Re: backward  S = Q K^T, dP = dO V^T, P = exp(S - lse), dS = P (dP - delta)         "FlashAttention",
-//   2022)
-//             dV += P^T dO, dK += dS^T Q, dQ += dS K
+// micro-kernel's width (Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022):
+//   forward   S = Q K^T   online softmax -> P   O = O shrink + P V
+//   backward  S = Q K^T   dP = dO V^T   P = exp(S - lse)   dS = P (dP - delta)
+//             dV += P^T dO   dK += dS^T Q   dQ += dS K
 // Q is scaled when loaded, so S needs no scaling and dK comes out right. Tiles in which no key is visible are
 // skipped. Backward keeps dK and dV of the whole sequence and dQ of one head in scratch: no two tasks write
 // the same output.
@@ -18,8 +17,7 @@
 
 enum { T = TR_ATTENTION_TILE };
 
-// C[m, n] (+)= A B on f32 scratch; m and n are rounded up to the micro-kernel, which all scratch is padded
-// for.
+// C[m, n] (+)= A B on f32 scratch; m and n are rounded up to the micro-kernel, which all scratch is padded for.
 static void tile_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_col,
                          const float *b, int64_t ldb, float *c, int64_t ldc, int add_c) {
   for (int64_t j = 0; j < n; j += TR_NR)
@@ -107,8 +105,7 @@ typedef struct forward_state { // one task's scratch
   float max[T], sum[T];
 } forward_state;
 
-// One row of scores becomes probabilities relative to the running maximum; returns what the earlier state
-// shrinks by.
+// One row of scores becomes probabilities relative to the running maximum; returns what the earlier state shrinks by.
 static float softmax_row(const tr_attention *p, view sees, int64_t query, int64_t k0, int64_t n, float *s, float *max,
                          float *sum) {
   const vf none = splat(-__builtin_inff());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Element-by-element kernels over flat ranges: GELU, optimizer steps, sums, conversions. Included by
-// simd_body.h only.
+// Kernels over flat ranges, element by element: GELU, optimizer steps, sums, conversions. For simd_body.h only.
 #ifndef TRIREME_KERNEL_SIMD_FLAT_H
 #define TRIREME_KERNEL_SIMD_FLAT_H
 
@@ -94,8 +93,7 @@ static void convert(size_t count, tr_dtype from, const void *x, tr_dtype to, voi
   for (int64_t i = 0; i < n; i += TR_VL) store(to, y, i, load(from, x, i, n - i), n - i);
 }
 
-// Twelve independent chains of multiply-add that stay in registers: enough to hide a latency of 4 at two per
-// cycle.
+// Twelve independent chains of multiply-add that stay in registers: enough to hide a latency of 4 at two per cycle.
 static double peak(int64_t turns, float seed, double *flops) {
   vf acc[12];
   const vf x = splat(0.5f + seed), y = splat(0.25f + seed);

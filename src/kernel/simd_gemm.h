@@ -45,9 +45,8 @@ INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_co
   EACH_ROW(ROW_STORE)
 }
 
-// One panel whose rows lie next to each other. Away from the matrix's end whole vectors are copied even where
-// the panel is narrower: what runs over lands where the next step writes, or in the panel's slack (see
-// TR_GEMM_SLACK).
+// One panel whose rows lie next to each other. Away from the matrix's end whole vectors are copied even where the
+// panel is narrower: what runs over lands where the next step, or the next panel, is written afterwards.
 INLINE void pack_contiguous(tr_dtype type, const void *src, int64_t col, int64_t i0, int64_t rows, int64_t k,
                             int height, float *dst) {
   const int64_t take = tr__min(height, rows - i0);
@@ -97,8 +96,7 @@ INLINE void pack_four_rows(tr_dtype type, const void *src, int64_t at, int64_t r
     for (int i = 0; i < 4; i++) dst[i] = load_one(type, src, at + i * row + p);
 }
 
-// Panels of `height` rows from a matrix whose element (i, p) is src[i * row + p * col]; rows past `rows` are
-// zeros.
+// Panels of `height` rows from a matrix whose element (i, p) is src[i * row + p * col]; rows past `rows` are zeros.
 INLINE void pack_panels(tr_dtype type, const void *src, int64_t row, int64_t col, int64_t rows, int64_t k, int height,
                         float *dst) {
   for (int64_t i0 = 0; i0 < rows; i0 += height, dst += height * k) {

@@ -36,8 +36,8 @@ static void norm_forward(const tr_norm *a, int64_t r0, int64_t r1) {
   }
 }
 
-// dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy gamma; dgamma and dbeta of these rows are added to the
-// caller's.
+// dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy gamma; dgamma and dbeta of these rows are
+// added to the caller's.
 static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamma, float *dbeta) {
   const int64_t n = a->width;
   const tr_dtype type = a->type;

@@ -115,8 +115,8 @@ INLINE vf exp_f32(vf x) {
   return (vf)((vi)(p * (vf)scale) & ~tiny);
 }
 
-// Natural logarithm of a positive normal float (infinity and NaN are returned as they are), in double: x =
-// 2^e m, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1)).
+// Natural logarithm of a positive normal float (infinity and NaN are returned as they are), in double:
+// x = 2^e m, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)).
 INLINE float log_f32(float x) {
   if (!(x <= 3.402823466e38f)) return x;
   uint32_t bits;

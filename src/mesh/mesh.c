@@ -2,7 +2,6 @@
 // Ranks to coordinates and back: mixed-radix arithmetic in the order of the plan's map. Pure apart from
 // tr_mesh_group, which asks the communicator for the group.
 #include "trireme/mesh/mesh.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

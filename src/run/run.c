@@ -64,8 +64,8 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   return TR_OK;
 }
 
-// What travels: gradients and the small sums, in the rank's shared arena, or in private memory for a single rank
-// without one.
+// What travels: gradients and the small sums, in the rank's shared arena, or in private memory for a
+// single rank without one.
 static tr_status bind_shared(tr_run *run, const tr_run_memory *need) {
   const tr_run_options *o = &run->options;
   if (!o->program) return TR_OK;

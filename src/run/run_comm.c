@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in any order.
-// Gradients are summed in place by bucket. Counts and losses are f64 values gathered from all ranks and added in rank order.
+// The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in
+// any order. Gradients are summed in place by bucket. Counts and losses are f64 values gathered from all ranks and
+// added in rank order.
 #include "run/run_internal.h"
 #include "trireme/base/clock.h"
 #include <string.h>
@@ -112,8 +113,7 @@ tr_status tr__run_comm_advance(tr_run *run) {
 tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
   if (!run->pending[index])
     return tr_error(TR_ERR_INTERNAL, "operation %u is waited for but was never started", index);
-  if (run->options.comm)
-    tr_comm_activity(run->options.comm, "REDUCE", run->step, run->options.program->op[index].bucket);
+  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step, -1);
   int64_t begin = tr_clock_ns();
   TR_TRY(tr_request_wait(run->pending[index]));
   run->result.comm_wait_ns += tr_clock_ns() - begin;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NORM, UPDATE and PUBLISH. Every rank holds the same summed gradients, so the norm, the clip factor and the decision to
-// skip are computed by each and are the same bits.
+// NORM, UPDATE and PUBLISH. Every rank holds the same summed gradients, so the norm, the clip factor and the decision
+// to skip are computed by each and are the same bits.
 #include "run/run_internal.h"
 #include <math.h>
 

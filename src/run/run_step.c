@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Executing a step: the compute lane in list order; before each operation, what it waits for; between pieces, a beat for
-// the other ranks' deadlines and a push for the communication under way.
+// Executing a step: the compute lane in list order; before each operation, what it waits for; between pieces, a beat
+// for the other ranks' deadlines and a push for the communication under way.
 #include "run/run_internal.h"
-#include "trireme/base/clock.h"
-#include <string.h>
 
 // After each piece: others see progress, sums move on, a job that is stopping stops here.
 static tr_status between_pieces(tr_run *run) {
@@ -83,7 +81,7 @@ static tr_status run_compute_op(tr_run *run, uint32_t index) {
   TR_TRY(wait_for_edges(run, op));
   if (run->options.comm)
     tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step,
-                     op->kind <= TR_OP_R ? op->microbatch : op->unit_begin);
+                     op->kind <= TR_OP_R ? op->microbatch : -1);
   if (observer->op_begin) observer->op_begin(observer->user, run->step, index, op);
   TR_TRY(run_op(run, op));
   tr__run_op_done(run, index);
@@ -119,7 +117,7 @@ tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input
 tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence) {
   const tr_op op = {.kind = TR_OP_F, .phase = TR_PHASE_EVAL};
   TR_TRY(check_rows(run, input, 1));
-  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step, 0);
+  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step, -1);
   for (int i = 0; i < tr_model_pieces(run->options.model); i++) {
     TR_TRY(tr__run_piece_forward(run, i, input, &op, 0));
     if (run->options.comm) tr_comm_beat(run->options.comm);

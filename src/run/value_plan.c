@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT
 // The memory plan of values and their gradients, from nothing but the ports of the pieces.
 //
-// What backward reads lives in a slot of its class (F-I or F-W); everything else is temporary within one pass, and
-// temporaries whose lives do not touch share memory: first fit over lifetimes counted in pieces. A gradient lives
-// from the backward of its value's last reader to that of its writer; gradients declared equal (TR_ALIAS_GRAD) are
-// one.
+// What backward reads lives in a slot of its class (F-I or F-W); everything else is temporary within one
+// pass, and temporaries whose lives do not touch share memory: first fit over lifetimes counted in pieces. A
+// gradient lives from the backward of its value's last reader to that of its writer; gradients declared
+// equal (TR_ALIAS_GRAD) are one.
 #include "run/run_internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct life {
-  int value, begin, end;
+  int value;
+  int begin, end; // inclusive, in execution order
   size_t nbyte, offset;
-} life; // inclusive, in execution order
+} life;
 
 typedef struct planner {
   const tr_model *model;
   tr_dtype type;
   int64_t rows;
   int split, nvalue, npiece;
-  int *producer, *last_reader; // [values] piece, -1
+  int *producer, *last_reader; // [values] piece, -1 none
   unsigned *use;               // [values] union over ports
   int *alias;                  // [values] representative of gradients that are one
   int *guest; // [values] joined through another port than 0: must be used up before the owner goes on

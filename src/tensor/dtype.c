@@ -97,8 +97,7 @@ static uint32_t narrow_encode(const narrow *f, float value) {
   if (shift > 25) return sign;
   uint32_t half = 1u << (shift - 1), odd = mantissa >> shift & 1u;
   uint32_t rounded = (mantissa + half - 1 + odd) >> shift;
-  // The leading one of `rounded` counts as one exponent step, so a carry out of the mantissa lands where it
-  // should.
+  // The leading one of `rounded` counts as one exponent step, so a carry out of the mantissa lands where it should.
   uint32_t code = (scaled < 1 ? 0u : (uint32_t)(scaled - 1) << f->mbits) + rounded;
   return sign | (code > f->largest ? f->overflow : code);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Shapes: counting, checking and printing.
 //
-// tr_shape_check is the gate for shapes that come from outside; everything behind it may multiply freely. A
-// zero among the dimensions makes the count zero whatever the others are, so it is looked for first: the
-// product of the others alone could overflow. Not a view or a stride: arrays here are always dense and
-// row-major.
+// tr_shape_check is the gate for shapes that come from outside; everything behind it may multiply freely. A zero
+// among the dimensions makes the count zero whatever the others are, so it is looked for first: the product of the
+// others alone could overflow. Not a view or a stride: arrays here are always dense and row-major.
 #include "trireme/tensor/shape.h"
 
 #include <inttypes.h>

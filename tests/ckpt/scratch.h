@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Folders and files for the tests of checkpoints: a scratch folder per process, paths in it, counting of
-// names, and the small checkpoint that the tests save, whose contents tell the step.
-// For tests only: a helper that fails ends the test that called it.
+// For the tests of checkpoints: a scratch folder per process, paths in it, counting of names, and the small
+// checkpoint that they save, whose contents tell the step. A helper that fails ends the test that called it.
 #ifndef TRIREME_TESTS_CKPT_SCRATCH_H
 #define TRIREME_TESTS_CKPT_SCRATCH_H
 

@@ -15,7 +15,6 @@
 #include "ckpt/scratch.h"
 #include "trireme/base/log.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>

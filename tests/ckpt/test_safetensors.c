@@ -20,7 +20,7 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 33;
 }
 
-// Bytes that are no NaN in any floating type are not needed: equal types are copied, not converted.
+// Any bytes will do, NaNs included: equal types are copied, not converted.
 static void fill(void *data, size_t nbyte, uint64_t seed) {
   for (size_t i = 0; i < nbyte; i++) ((unsigned char *)data)[i] = (unsigned char)next_random(&seed);
 }

@@ -228,8 +228,8 @@ static int64_t expected_window(const tr_source *source, int validation, int64_t 
   return (int64_t)tr_permute(7, (uint64_t)(index / samples), (uint64_t)samples, (uint64_t)(index % samples));
 }
 
-// Add up how often each place of a part is a token, checking every row against the file. `base`: where the
-// part starts.
+// Add up how often each place of a part is a token, checking every row against the file. `base`:
+// where the part starts.
 static void count_pairs(const tr_source *source, int validation, int64_t sequence, int64_t base, int64_t first,
                         int nseq, tr_batch *batch, int *uses) {
   assert_int_equal(tr_batch_fill(source, validation, first, nseq, batch), TR_OK);

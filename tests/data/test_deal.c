@@ -2,9 +2,8 @@
 // tier: quick
 // timeout: 60
 //
-// tr_deal gives every global index of every step to exactly one (rank, micro-batch), for every layout, uneven
-// batches and ends of data included, and the stream put together over ranks is the same for every number of
-// ranks.
+// tr_deal gives every global index of every step to exactly one (rank, micro-batch), for every layout, uneven batches
+// and ends of data included, and the stream put together over ranks is the same for every number of ranks.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +12,6 @@
 #include <cmocka.h>
 
 #include "trireme/data/data.h"
-#include <stdlib.h>
 #include <string.h>
 
 // Mark what (dp, micro, accumulation) is dealt of one step; returns how many samples that was.

@@ -45,8 +45,7 @@ static int order_u64(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Too many elements to mark all: 20000 of them spread over the range, ends included, must stay in it and
-// apart.
+// Too many elements to mark all: 20000 of them spread over the range, ends included, must stay in it and apart.
 static void huge_sizes_stay_in_range_without_collisions(void **state) {
   (void)state;
   enum { TRIED = 20000 };
@@ -81,8 +80,8 @@ static void seeds_and_epochs_give_unrelated_orders(void **state) {
   assert_in_range(same_places(1, 0, 1, 1, 1000), 0, 12);
   assert_in_range(same_places(1, 0, 2, 0, 1000), 0, 12);
   assert_in_range(same_places(1, 1, 2, 0, 1000), 0, 12);
-  assert_in_range(same_places(1, 0, (uint64_t)1 << 32 | 1, 0, 1000), 0,
-                  12); // the high half of the seed counts
+  // The high half of the seed counts.
+  assert_in_range(same_places(1, 0, (uint64_t)1 << 32 | 1, 0, 1000), 0, 12);
 }
 
 static void order_is_mixed(void **state) {

@@ -5,14 +5,12 @@
 // runs it through the reference, then through the table under test with 1, 2 and 3 threads, and checks that
 //   - every element is within tolerance x (largest element of the reference output) of the reference,
 //   - 1, 2 and 3 threads give the same bits,
-//   - nothing outside the output was written: not behind its end, not between the end of a row and the next
-//   one,
+//   - nothing outside the output was written: not behind its end, not between the end of a row and the next one,
 //   - the kernel took no more scratch than its *_scratch function says, and gave it back.
 // Outputs that are overwritten start as NaN, so a hole shows; outputs that are added to start as random
 // numbers. Inputs are allocated to the byte, so that a sanitizer build finds reads past the end.
 //
-// Not a test itself: a test of a table includes it, sets up a bench, and describes its cases
-// (test_cpu_kernels.c).
+// Not a test itself: a test of a table includes it, sets up a bench, and describes its cases (test_cpu_kernels.c).
 #ifndef TRIREME_TESTS_KERNEL_CONFORMANCE_H
 #define TRIREME_TESTS_KERNEL_CONFORMANCE_H
 
@@ -102,8 +100,7 @@ static inline void bench_release(conform_bench *b) {
 
 static inline void *exact_malloc(size_t nbyte) { return nbyte ? malloc(nbyte) : malloc(1); }
 
-// n numbers of unit variance, uniform in +-sqrt(3), times `scale` plus `offset`; the seed alone decides
-// which.
+// n numbers of unit variance, uniform in +-sqrt(3), times `scale` plus `offset`; the seed alone decides which.
 static inline void random_fill(tr_dtype type, void *data, int64_t n, uint64_t seed, float scale, float offset) {
   float *wide = exact_malloc((size_t)n * sizeof *wide);
   assert_non_null(wide);

@@ -14,7 +14,6 @@
 #include "kernel/cpu_dnnl_internal.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { M = 300, N = 1100, K = 40, SCRATCH = 64 << 20 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that the mesh is a bijection between ranks and coordinates for every map and every set of degrees up to 16 ranks,
-// that the groups along an axis partition the ranks, and that bad maps and degrees are refused with the numbers.
+// Proves that the mesh is a bijection between ranks and coordinates for every map and every set of degrees
+// up to 16 ranks, that the groups along an axis partition the ranks, and that bad maps and degrees are
+// refused with the numbers.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -2,9 +2,8 @@
 // tier: quick
 // timeout: 60
 //
-// Optimizers against their formulas written out in double: AdamW and SGD over several updates, decay by role,
-// padding between segments left alone, the number and names of state arrays, and the clip factor at its
-// edges.
+// Optimizers against their formulas written out in double: AdamW and SGD over several updates, decay by role, padding
+// between segments left alone, the number and names of state arrays, and the clip factor at its edges.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +13,6 @@
 
 #include "trireme/optim/optim.h"
 #include <math.h>
-#include <string.h>
 
 enum { N = 64, UPDATES = 12 };
 
@@ -62,8 +60,7 @@ static double twin_sgd(const tr_optim *o, size_t i, double decay, double lr, dou
   return w;
 }
 
-// Run UPDATES updates and compare every weight with its twin; padding must keep its bits, in weights and
-// state.
+// Run UPDATES updates and compare every weight with its twin; padding must keep its bits, in weights and state.
 static void check_updates(const tr_optim *o, double lr, double scale) {
   tr_compute c;
   float w[N], g[N], state0[N], state1[N];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The equivalence of plans, stated once for ranks as threads and as processes: what one rank computes is what any number of ranks
-// computes, for losses, the first step's gradients, norms and the weights at the end.
+// The equivalence of plans, stated once for ranks as threads and as processes: what one rank computes is what any
+// number of ranks computes, for losses, the first step's gradients, norms and the weights at the end.
 #ifndef TRIREME_TESTS_RUN_PARALLEL_CASES_H
 #define TRIREME_TESTS_RUN_PARALLEL_CASES_H
 

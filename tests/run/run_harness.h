@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs a tiny GPT-2 for a few steps under any plan and hands back everything that can be compared: losses, norms, the first step's
-// gradients, the last weights, and a hash per rank of all of it.
+// Runs a tiny GPT-2 for a few steps under any plan and hands back everything that can be compared: losses, norms, the
+// first step's gradients, the last weights, and a hash per rank of all of it.
 //
 // The batch of a step is a list of ragged sequences made from their global sample index alone, dealt in runs to the
 // micro-batches of the ranks: mb 0 of rank 0, mb 1 of rank 0, ..., mb 0 of rank 1. With fewer sequences than places
@@ -86,6 +86,7 @@ static inline tr_status rh_model(const rh_case *c, tr_model **out) {
 }
 
 // ---- inputs
+
 typedef struct rh_rows {
   tr_model_input input;
   int32_t token[16 * RH_POSITIONS], target[16 * RH_POSITIONS], position[16 * RH_POSITIONS], start[17];
@@ -142,6 +143,7 @@ static inline void rh_deal(const rh_case *c, int64_t step, int rank, rh_rows *ro
 }
 
 // ---- one rank
+
 typedef struct rh_rank {
   tr_model *model;
   tr_layout layout;
@@ -266,6 +268,7 @@ static inline tr_status rh_main(tr_comm *comm, void *user) {
 }
 
 // ---- the job
+
 static inline int64_t rh_total(const rh_case *c) {
   tr_model *model;
   tr_layout layout;
@@ -303,6 +306,7 @@ static inline rh_result *rh_run(const rh_case *c) {
 static inline void rh_free(rh_result *result) { munmap(result, result->nbyte); }
 
 // ---- comparing
+
 // Elements [*begin, *end) of parameter i whose exact gradient is zero: the bias of the keys. Softmax does not see it.
 static inline void rh_key_bias(const tr_param *param, int64_t *begin, int64_t *end) {
   int64_t third = strstr(param->name, "attn.c_attn.bias") ? param->shape.dim[0] / 3 : 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that the decoder's logits are those of the training forward pass, however the tokens are appended, that it refuses
-// what does not fit, and that sampling keeps its promises.
+// Proves that the decoder's logits are those of the training forward pass, however the tokens are appended, that it
+// refuses what does not fit, and that sampling keeps its promises.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,6 @@
 #include "trireme/run/decode.h"
 #include "trireme/run/run.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH = 300, VOCAB = 23 }; // longer than the decoder's chunks
@@ -176,6 +175,7 @@ static void what_does_not_fit_is_refused(void **state) {
 }
 
 // ---- sampling
+
 static const float some_logits[] = {0.5f, 2.0f, -1.0f, 1.5f, 2.0f, -3.0f};
 enum { NTOKEN = 6 };
 

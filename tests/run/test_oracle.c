@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that the model computes what PyTorch computes: loss, logits, every gradient, ten steps of SGD and of AdamW, against figures
-// that tests/oracle/gpt2_golden.py printed; in f64 to seven digits, in f32 with both kernel tables.
+// Proves that the model computes what PyTorch computes: loss, logits, every gradient, ten steps of SGD and of AdamW,
+// against figures that tests/oracle/gpt2_golden.py printed; in f64 to seven digits, in f32 with both kernel tables.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,8 +66,8 @@ static void make_input(oracle *o) {
                               .valid = GOLDEN_TARGETS};
 }
 
-// The oracle's tensor of a parameter: "transformer.h.0.ln_1.weight" is "h.0.ln_1.weight", "transformer.wte.weight" is
-// "wte".
+// The oracle's tensor of a parameter: "transformer.h.0.ln_1.weight" is "h.0.ln_1.weight" there, and
+// "transformer.wte.weight" is "wte".
 static golden_tensor tensor_of(const oracle *o, int param) {
   const char *name = tr_model_param(o->model, param)->name;
   if (strncmp(name, "transformer.", 12) == 0) name += 12;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Proves that the gradients of the whole model are the derivatives of the loss: in f64, against differences of fourth order of
-// the loss that a step reports, for elements of every tensor, with dropout, tied and untied heads, and accumulation.
+// Proves that the gradients of the whole model are the derivatives of the loss: in f64, against differences
+// of fourth order of the loss that a step reports, for elements of every tensor, with dropout, tied and
+// untied heads, and accumulation.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that a run takes exactly the memory that was predicted, gives it back, and that steps and evaluations take none; and that
-// evaluation sums each sequence's own losses.
+// Proves that a run takes exactly the memory that was predicted, gives it back, and that steps and evaluations take
+// none; and that evaluation sums each sequence's own losses.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,6 +81,7 @@ static void an_arena_that_is_too_small_is_an_error(void **state) {
 }
 
 // ---- nothing is allocated during a step
+
 typedef struct watch {
   size_t in_use;
   int changes, calls;
@@ -125,6 +126,7 @@ static void steps_allocate_nothing(void **state) {
 }
 
 // ---- limits and evaluation
+
 static void more_rows_than_planned_are_refused(void **state) {
   (void)state;
   rh_case c = rh_default();

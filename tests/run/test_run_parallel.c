@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Proves that training on several ranks (as threads) is training on one: losses, gradients, norms, clipping and weights, under
-// every way to accumulate, reduce and split the work, with ragged and missing labels; and that the bits repeat.
+// Proves that training on several ranks (as threads) is training on one: losses, gradients, norms, clipping
+// and weights, under every way to accumulate, reduce and split the work, with ragged and missing labels; and
+// that the bits repeat.
 #include "run/parallel_cases.h"
 
 static void sgd_on_any_number_of_ranks(void **state) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves the memory plan of values by running random models on it with numbers: every cell of memory starts as garbage, pieces
-// read and write only where the plan says, and each reads exactly what a rank with separate memory for everything would.
+// Proves the memory plan of values by running random models on it with numbers: every cell of memory starts as
+// garbage, pieces read and write only where the plan says, and each reads exactly what a rank with separate
+// memory for everything would.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +14,7 @@
 #include "run/run_internal.h"
 #include "trireme/model/gpt2.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { VALUES = 128, ROWS = 3 };
 
@@ -41,6 +40,7 @@ static uint32_t draw(uint64_t *random, uint32_t n) {
 }
 
 // ---- random models
+
 static void random_ports(uint64_t *random, int *unread, int *nunread, int nactivation, int limit, tr_piece *piece) {
   int nin = 1 + (int)draw(random, limit < 3 ? (uint32_t)limit : 3);
   for (int k = 0; k < nin; k++) {
@@ -89,6 +89,7 @@ static tr_model *random_model(uint64_t seed) {
 }
 
 // ---- running on the plan
+
 static size_t ncell(const world *w, int v) {
   const tr_value *value = tr_model_value(w->model, v);
   size_t nbyte = (size_t)(ROWS * value->width) * sizeof(float);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Proves that a layout places every parameter once, aligned and apart, and that optimizer segments of any range are exactly the
-// elements of parameters in it, by comparing with a map of all elements.
+// Proves that a layout places every parameter once, aligned and apart, and that optimizer segments of any range are
+// exactly the elements of parameters in it, by comparing with a map of all elements.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,6 @@
 #include "trireme/model/gpt2.h"
 #include "trireme/shard/layout.h"
 #include <stdlib.h>
-#include <string.h>
 
 static tr_model *make_model(int64_t width, int tied) {
   tr_gpt2_config config;

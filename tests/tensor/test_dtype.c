@@ -91,8 +91,7 @@ static void every_code_survives_the_round_trip(void **state) {
   }
 }
 
-// Between neighbours `code` and `code + 1`: the middle goes to the even one, its f32 neighbours to the nearer
-// one.
+// Between neighbours `code` and `code + 1`: the middle goes to the even one, its f32 neighbours to the nearer one.
 static void check_between(const format *f, unsigned code, unsigned sign) {
   double low = value_of(f, code), high = value_of(f, code + 1);
   float middle = (float)((low + high) / 2);
@@ -214,8 +213,7 @@ static void small_integers_survive_any_pair_of_types(void **state) {
 
 static void f64_is_rounded_once(void **state) {
   (void)state;
-  // Just above the middle of two bf16 numbers: f32 cannot tell it from the middle, which would go down to
-  // even.
+  // Just above the middle of two bf16 numbers: f32 cannot tell it from the middle, which would go down to even.
   double above = 1 + 0x1p-8 + 0x1p-40, middle = 1 + 0x1p-8, below = 1 + 3 * 0x1p-8 - 0x1p-40;
   assert_true(generic(TR_F64, &above, TR_BF16) == 1 + 0x1p-7);
   assert_true(generic(TR_F64, &middle, TR_BF16) == 1);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 60
-// Shapes count their elements, refuse what would overflow or has negative or too many dimensions, compare and
-// print.
+// Shapes count their elements, refuse what would overflow or has negative or too many dimensions, compare and print.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

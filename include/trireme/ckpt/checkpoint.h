@@ -36,10 +36,12 @@ typedef struct tr_ckpt_save_options {
   void *user;
 } tr_ckpt_save_options;
 
+// TR_ERR_USAGE for a request that cannot be right, TR_ERR_IO for what the system refuses; the checkpoints that were
+// there stay usable. The files' tensors and texts belong to the caller.
 tr_status tr_ckpt_save(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile);
 
-// Path of the newest loadable checkpoint in `folder` into out. `path` may also be a checkpoint itself (it has
-// a manifest or a model.safetensors). TR_ERR_CKPT when there is none. verify 0: sizes only, 1: hashes too.
+// Path of the newest loadable checkpoint below the folder `path` into out. `path` may also be a checkpoint itself (it
+// has a manifest or a model.safetensors). TR_ERR_CKPT when there is none. verify 0: sizes only, 1: hashes too.
 tr_status tr_ckpt_find(const char *path, int verify, char *out, size_t nbyte);
 tr_status tr_ckpt_verify(const char *path); // hashes of every file and tensor against the manifest
 int64_t tr_ckpt_step(const char *path);     // from the folder's name; -1 if it has none

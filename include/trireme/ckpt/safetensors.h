@@ -24,7 +24,8 @@ typedef struct tr_safetensors_entry {
   size_t nbyte;
 } tr_safetensors_entry;
 
-// TR_ERR_CKPT naming file, tensor and fault; TR_ERR_IO when it cannot be opened.
+// TR_ERR_CKPT naming file, tensor and fault; TR_ERR_IO when it cannot be opened. Entries, names and metadata belong
+// to the file and go with it.
 tr_status tr_safetensors_open(const char *path, tr_safetensors **out);
 void tr_safetensors_close(tr_safetensors *file);
 size_t tr_safetensors_count(const tr_safetensors *file);
@@ -33,8 +34,7 @@ const tr_safetensors_entry *tr_safetensors_at(const tr_safetensors *file, size_t
 const tr_safetensors_entry *tr_safetensors_find(const tr_safetensors *file, const char *name);
 const char *tr_safetensors_metadata(const tr_safetensors *file, const char *key);
 
-// Copy a tensor into dst as `type`, transposing a 2-D tensor on the way if asked ([a, b] stored, [b, a] in
-// memory).
+// Copy a tensor into dst as `type`, transposing a 2-D tensor on the way if asked ([a, b] stored, [b, a] in memory).
 tr_status tr_safetensors_read(const tr_safetensors_entry *entry, int transpose, tr_dtype type, void *dst);
 
 // One tensor to be written. `shape` and `type` are those of the memory at `data`; stored as `stored_type`,
@@ -52,8 +52,8 @@ typedef struct tr_metadata {
 } tr_metadata;
 
 // Write a new file (must not exist) and fsync it; *hash (may be NULL) gets the XXH3-64 of the bytes written;
-// tensor_hash (may be NULL) one per item, of its stored bytes. `progress` (may be NULL) is called between
-// blocks of at most 16 MiB.
+// tensor_hash (may be NULL) one per item, of its stored bytes. `progress` (may be NULL) is called between blocks of
+// at most 16 MiB. TR_ERR_USAGE or TR_ERR_IO; no unfinished file is left.
 tr_status tr_safetensors_write(const char *path, const tr_safetensors_item *item, size_t nitem,
                                const tr_metadata *metadata, size_t nmetadata, uint64_t *hash, uint64_t *tensor_hash,
                                void (*progress)(void *), void *user);

@@ -33,17 +33,17 @@ typedef struct tr_source_options {
   int64_t sequence;     // tokens per sample
   uint64_t seed;        // of the shuffle
 } tr_source_options;
-// TR_ERR_DATA names the file and what would work: missing, empty, a folder, too short for one training sample (2
-// tokens).
+// Copies the options; the tokenizer is kept, not owned. TR_ERR_DATA names the file and what would work: missing,
+// empty, a folder, too short for one training sample (2 tokens).
 tr_status tr_source_open(const tr_tokenizer *tokenizer, const tr_source_options *options, tr_source **out);
 void tr_source_close(tr_source *source);
 int64_t tr_source_tokens(const tr_source *source, int validation);  // tokens in that part
 int64_t tr_source_samples(const tr_source *source, int validation); // samples in one epoch (the last may be short)
 uint64_t tr_source_hash(const tr_source *source); // of size and contents (first and last MiB): kept with checkpoints
 
-// A micro-batch: nseq sequences laid end to end in rows. Row r predicts target[r] from token[r] and what came before
-// it in its sequence; target -1: not counted. Memory belongs to the caller's buffers, sized by capacity (set by
-// tr_batch_create).
+// A micro-batch: nseq sequences laid end to end in rows. Row r predicts target[r] from token[r] and what came
+// before it in its sequence; target -1: not counted. The arrays are made by tr_batch_create, for nseq_capacity
+// sequences, and freed by tr_batch_destroy.
 typedef struct tr_batch {
   int nseq, nseq_capacity;
   int64_t rows, rows_capacity;        // rows = nseq * sequence: short samples are padded with target -1
@@ -53,12 +53,13 @@ typedef struct tr_batch {
   int32_t *start;                     // [nseq + 1] first row of each sequence
 } tr_batch;
 
-tr_status tr_batch_create(int nseq_capacity, int64_t sequence, tr_batch *out);
+tr_status tr_batch_create(int nseq_capacity, int64_t sequence, tr_batch *out); // TR_ERR_CONFIG, TR_ERR_MEMORY
 void tr_batch_destroy(tr_batch *batch);
 
 // Fill with samples first, first + 1, ... first + nseq - 1 (global indices; epoch = index / samples, each epoch in
 // its own order by a keyed permutation). nseq 0 gives an empty batch. Validation samples come in file order and only
-// exist below tr_source_samples(source, 1).
+// exist below tr_source_samples(source, 1). TR_ERR_USAGE for samples that do not exist or do not fit the batch;
+// TR_ERR_DATA when the file has become shorter.
 tr_status tr_batch_fill(const tr_source *source, int validation, int64_t first, int nseq, tr_batch *batch);
 
 // Position of element i of n under the permutation of this key (a bijection of 0 .. n - 1 without memory: a Feistel

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Kernels: the mathematics of one rank, as pure functions on plain row-major arrays.
 //
-// A tr_kernels table holds one implementation of every operation: `tr_kernels_reference()` is the naive twin, written
-// for reading, kept for ever, and the yardstick of every other table; `tr_kernels_cpu()` is the fast one for this
-// processor. A tr_compute is what a kernel runs on: table, thread pool, scratch memory. Kernels never allocate; each
-// says through its *_scratch function how much of compute->scratch it will use. They take pointers per call and keep
-// none.
+// A tr_kernels table holds one implementation of every operation: `tr_kernels_reference()` is the naive twin,
+// written for reading, kept for ever, and the yardstick of every other table; `tr_kernels_cpu()` is the fast one
+// for this processor. A tr_compute is what a kernel runs on: table, thread pool, scratch memory. Kernels never
+// allocate; each says through its *_scratch function how much of compute->scratch it will use. They take pointers
+// per call and keep none.
 //
 // Types. `type` is the type of activations and weights: f32, bf16, and f64 for the reference table only. Statistics,
 // losses and weight gradients have type tr_wide(type): f64 for f64, else f32. Sums are accumulated in f32 or better.
@@ -33,15 +33,15 @@ typedef struct tr_compute {
   void *backend;     // the table's own state (oneDNN engine, primitive cache); NULL for the reference table
 } tr_compute;
 
-// Set up `out` on these (kept, not owned). backend state is made by the table; TR_ERR_MEMORY or TR_ERR_INTERNAL.
+// Set up `out` on these (kept, not owned). The backend state is made by the table; TR_ERR_MEMORY or TR_ERR_INTERNAL.
 tr_status tr_compute_open(const tr_kernels *kernels, tr_pool *pool, tr_arena *scratch, tr_compute *out);
 void tr_compute_close(tr_compute *compute);
 
 static inline tr_dtype tr_wide(tr_dtype type) { return type == TR_F64 ? TR_F64 : TR_F32; }
 
-// C[m, n] (+)= A B (+ bias on every row). A is [m, k], or [k, m] when trans_a; B is [k, n], or [n, k] when trans_b.
-// Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n elements, NULL
-// for none.
+// C[m, n] (+)= A B (+ bias on every row). A is [m, k], or [k, m] when trans_a; B is [k, n], or [n, k] when
+// trans_b. Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n
+// elements, NULL for none.
 typedef struct tr_matmul {
   int64_t m, n, k;
   int trans_a, trans_b;
@@ -59,12 +59,15 @@ typedef struct tr_dropout {
   const int32_t *position; // [rows] position in the sample
 } tr_dropout;
 
-// Attention of rows cut into sequences. Query row i of sequence s sees key row j of the same sequence when key_pos[j]
-// <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it). Layout: row
-// r, head h at q + r * ld_q + h * dim. head % head_kv == 0: query head h uses key/value head h / (head / head_kv).
-// running_*: state of the online softmax across calls over different keys. One call over all keys has first = last =
-// 1 and may pass NULL for them. With last = 1, out and lse (log of the sum of exponentials, [nquery, head]) are
-// written. Attention dropout acts on the probabilities, feature = h * dropout_stride + key position.
+// Attention of rows cut into sequences. A query row i sees a key row j of the same sequence when
+// key_pos[j] <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it).
+// Row r of head h lies at q + r * ld_q + h * dim. head_kv divides head: query head h uses head
+// h / (head / head_kv) of the keys and values.
+//
+// Keys may come in several calls: `first` and `last` mark the first and the last one, and tr_attention_running
+// carries the online softmax between them. One call over all keys has both set and may pass NULL for it. The last
+// call writes out and lse (log of the sum of exponentials, [nquery, head]). Dropout acts on the probabilities; its
+// feature number is h * dropout_stride + key position.
 typedef struct tr_attention {
   int nseq;
   // [nseq + 1] first row of each sequence; the last entry is the number of rows
@@ -79,7 +82,7 @@ typedef struct tr_attention {
   int64_t dropout_stride;
 } tr_attention;
 
-typedef struct tr_attention_running { // wide type; all NULL when first = last = 1
+typedef struct tr_attention_running { // wide type; all NULL when one call sees all keys
   void *max, *sum;                    // [nquery, head]
   void *out;                          // [nquery, head, dim], unnormalised
 } tr_attention_running;
@@ -93,7 +96,7 @@ typedef struct tr_attention_grad {
   int add;
 } tr_attention_grad;
 
-// The output projection and the cross-entropy, tile of rows by tile, so that full logits never exist. For row r with
+// The output projection and the cross-entropy, one tile of rows at a time, so full logits never exist. For row r with
 // target t >= 0: loss[r] = log sum exp(logits) - logits[t], logits = x[r] . w[v] for v < vocab. Targets < 0 are
 // ignored: loss 0, no gradient. When dx is not NULL: dx[r] = scale * dloss[r]/dx[r], and dw (+)= scale * sum over
 // rows (dw NULL: not wanted).
@@ -135,7 +138,7 @@ struct tr_kernels {
   // y = (x - mean) * rstd * gamma + beta over rows of `width`; mean and rstd [rows], wide (may be NULL: not wanted).
   void (*layernorm_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps, const void *x,
                             const void *gamma, const void *beta, void *y, void *mean, void *rstd);
-  // dx (+)= ... (add_dx); dgamma, dbeta [width] wide (+)= (add).
+  // The gradients of x (added to dx when add_dx), and of gamma and beta ([width], wide; added to when add).
   void (*layernorm_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
                              const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
                              int add_dx, void *dgamma, void *dbeta, int add);

@@ -3,8 +3,7 @@
 //
 // An axis is one way to split the work; its degree is how many ways. `map` lays the axes over the ranks, innermost
 // (chattiest, neighbouring ranks) first: with map tp,cp,dp,pp rank = tp + TP (cp + CP (dp + DP pp)). A group along an
-// axis holds the ranks that differ only in that coordinate, in its order. Experts (ep) fold over dp x cp and come
-// with them.
+// axis holds the ranks that differ only in that coordinate, in its order. All functions are pure but tr_mesh_group.
 #ifndef TRIREME_MESH_MESH_H
 #define TRIREME_MESH_MESH_H
 
@@ -33,7 +32,7 @@ tr_status tr_mesh_check(const tr_mesh_spec *spec, int nrank);
 int tr_mesh_coordinate(const tr_mesh_spec *spec, int rank, tr_axis axis);
 // Ranks of the group along `axis` that `rank` belongs to; member has room for degree[axis].
 void tr_mesh_members(const tr_mesh_spec *spec, int rank, tr_axis axis, int *member);
-// The group along `axis` of this rank. Collective over that group. Destroy with tr_group_destroy.
+// The group along `axis` of this rank. Collective over that group. The caller destroys it with tr_group_destroy.
 tr_status tr_mesh_group(const tr_mesh_spec *spec, tr_comm *comm, tr_axis axis, tr_group **out);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Optimizers over flat ranges of f32, and the rules that set the learning rate.
 //
-// A rank's share of the weights is a flat range; `segments` say which part of it belongs to which parameter role, so
-// that decay can go by role (matrices and embeddings decay, biases and norms do not, unless decay_all). State arrays
-// have the layout of the weights: AdamW two (m, v), SGD one with momentum, none without. Local: nothing here
-// communicates.
+// A rank's share of the weights is a flat range; `segments` say which part of it belongs to which parameter
+// role, so that decay can go by role (matrices and embeddings decay, biases and norms do not, unless
+// decay_all). State arrays have the layout of the weights: AdamW two (m, v), SGD one with momentum, none
+// without. Local: nothing here communicates.
 #ifndef TRIREME_OPTIM_OPTIM_H
 #define TRIREME_OPTIM_OPTIM_H
 
@@ -24,9 +24,9 @@ typedef struct tr_optim {
 enum { TR_OPTIM_MAX_STATE = 2 };
 
 typedef struct tr_optim_segment {
-  size_t start, count;
+  size_t start, count; // in elements
   tr_param_role role;
-} tr_optim_segment; // in elements
+} tr_optim_segment;
 
 int tr_optim_state_count(const tr_optim *optim);               // arrays of f32 per weight
 const char *tr_optim_state_name(const tr_optim *optim, int i); // "exp_avg", "exp_avg_sq", "momentum_buffer"
@@ -43,9 +43,12 @@ double tr_clip_factor(double norm, double max_norm);
 
 typedef enum tr_lr_kind { TR_LR_COSINE, TR_LR_LINEAR, TR_LR_WSD, TR_LR_CONSTANT } tr_lr_kind;
 
-// Warm-up then decay. For step s (from 0) of `steps`: s < warmup: lr (s + 1) / warmup. After that, with x = (s -
-// warmup) / max(1, steps - warmup) clamped to [0, 1]: cosine: min + (lr - min)(1 + cos(pi x)) / 2; linear: lr + (min
-// - lr) x; wsd (warm-up, stable, decay): lr until the last decay_steps steps, then linear to min; constant: lr.
+// Warm-up, then decay. The rate at step s (from 0) of `steps` is lr (s + 1) / warmup while s < warmup. After that,
+// with x = (s - warmup) / max(1, steps - warmup) clamped to [0, 1]:
+//   cosine     min_lr + (lr - min_lr) (1 + cos(pi x)) / 2
+//   linear     lr + (min_lr - lr) x
+//   wsd        (warm-up, stable, decay) lr until the last decay_steps steps, then linearly to min_lr
+//   constant   lr
 typedef struct tr_lr {
   tr_lr_kind kind;
   double lr, min_lr;

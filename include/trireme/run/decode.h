@@ -10,7 +10,7 @@
 typedef struct tr_decoder tr_decoder;
 
 // `weights` in the layout's order, of `type`; kept, not owned. `capacity`: most tokens of prompt and answer together,
-// at most the model's positions. f32 and bf16.
+// at most the model's positions. f32 and bf16. TR_ERR_CONFIG for what cannot be generated with; TR_ERR_MEMORY.
 tr_status tr_decoder_create(const tr_model *model, const tr_layout *layout, const void *weights, tr_dtype type,
                             const tr_kernels *kernels, tr_pool *pool, int64_t capacity, tr_decoder **out);
 void tr_decoder_destroy(tr_decoder *decoder);         // NULL allowed

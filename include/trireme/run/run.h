@@ -6,8 +6,8 @@
 // lie in the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order;
 // communication operations start as soon as what they wait for is done and advance between pieces.
 //
-// Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy.
-// Collective: every rank of the job makes the same calls.
+// Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy. Only
+// tr_run_step talks to other ranks.
 #ifndef TRIREME_RUN_RUN_H
 #define TRIREME_RUN_RUN_H
 
@@ -55,12 +55,14 @@ typedef struct tr_run_memory {
 } tr_run_memory;
 tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
 
+// Local. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing.
 tr_status tr_run_create(const tr_run_options *options, tr_run **out);
 void tr_run_destroy(tr_run *run); // NULL allowed
 
 void tr_run_init_weights(tr_run *run, uint64_t seed); // from (seed, name, index), then published
 void tr_run_publish(tr_run *run);                     // after writing master weights: refresh the working copy
-// Buffers in the layout's order. master: f32 (f64 when type is f64); in f32 the working weights themselves.
+// Buffers in the layout's order, owned by the run. The master weights are f32, or f64 when `type` is; where
+// `type` has that width already they are the working weights themselves.
 void *tr_run_master(tr_run *run);
 void *tr_run_weights(tr_run *run);       // type
 void *tr_run_gradients(tr_run *run);     // wide type; after a step: the sum over ranks, not clipped
@@ -76,8 +78,9 @@ typedef struct tr_step_result {
   int64_t comm_wait_ns; // time this rank waited for sums
 } tr_step_result;
 
-// One step on this rank's micro-batches input[0 .. microbatches - 1] (rows may be 0); `step` from 0 numbers updates.
-// A step without any valid token updates nothing (skipped). A norm that is not finite is reported, not repaired.
+// Collective over dp. One step on this rank's micro-batches input[0 .. microbatches - 1] (rows may be 0);
+// `step` from 0 numbers updates. A step without any valid token updates nothing (skipped). A norm that is not
+// finite is reported, not repaired.
 tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result);
 
 // Forward only, local: the loss of each sequence of the input, summed over its valid rows in f64.

@@ -27,7 +27,7 @@ typedef struct tr_layout {
   uint64_t hash;         // of all of the above: equal on all ranks of a job
 } tr_layout;
 
-tr_status tr_layout_build(const tr_model *model, tr_layout *out);
+tr_status tr_layout_build(const tr_model *model, tr_layout *out); // TR_ERR_MEMORY; the caller destroys *out
 void tr_layout_destroy(tr_layout *layout);
 
 // The optimizer segments of elements [first, first + count): one per parameter that intersects, start relative to

@@ -11,9 +11,9 @@
 enum { TR_MAX_DIM = 8 };
 
 typedef struct tr_shape {
-  int ndim;
+  int ndim; // 0: a scalar, one element
   int64_t dim[TR_MAX_DIM];
-} tr_shape; // ndim 0: a scalar, one element
+} tr_shape;
 
 tr_shape tr_shape_make(int ndim, const int64_t *dim);
 int64_t tr_shape_count(const tr_shape *shape); // elements; shapes are checked when made, so this cannot overflow
