@@ -9,22 +9,11 @@ static int64_t batch_count(const tr_train_plan *plan, int64_t batch) {
   return left < plan->micro ? left : plan->micro;
 }
 
-static tr_model_input as_input(const tr_batch *b) {
-  return (tr_model_input){.rows = b->rows,
-                          .nseq = b->nseq,
-                          .token = b->token,
-                          .target = b->target,
-                          .position = b->position,
-                          .sample = b->sample,
-                          .start = b->start,
-                          .valid = b->valid};
-}
-
 static tr_status own_share(tr__trainer *t, int dp, int64_t batches, double *own) {
   const tr_train_plan *plan = t->plan;
   for (int64_t b = t->rank; b < batches; b += dp) {
     TR_TRY(tr_batch_fill(t->source, 1, b * plan->micro, (int)batch_count(plan, b), &t->eval_batch));
-    tr_model_input input = as_input(&t->eval_batch);
+    tr_model_input input = tr__batch_input(&t->eval_batch);
     TR_TRY(tr_run_eval(t->run, &input, own + b / dp * plan->micro));
   }
   return TR_OK;

@@ -65,6 +65,18 @@ static void close_trainer(tr__trainer *t) {
 }
 
 // ---- one step
+
+tr_model_input tr__batch_input(const tr_batch *b) {
+  return (tr_model_input){.rows = b->rows,
+                          .nseq = b->nseq,
+                          .token = b->token,
+                          .target = b->target,
+                          .position = b->position,
+                          .sample = b->sample,
+                          .start = b->start,
+                          .valid = b->valid};
+}
+
 static tr_status fill_batches(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int64_t begin = tr_clock_ns();
@@ -75,14 +87,7 @@ static tr_status fill_batches(tr__trainer *t) {
             plan->limit, &first, &count);
     tr_batch *b = &t->batch[j];
     TR_TRY(tr_batch_fill(t->source, 0, first, count, b));
-    t->input[j] = (tr_model_input){.rows = b->rows,
-                                   .nseq = b->nseq,
-                                   .token = b->token,
-                                   .target = b->target,
-                                   .position = b->position,
-                                   .sample = b->sample,
-                                   .start = b->start,
-                                   .valid = b->valid};
+    t->input[j] = tr__batch_input(b);
   }
   t->data_ns += tr_clock_ns() - begin;
   return TR_OK;
