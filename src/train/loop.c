@@ -122,6 +122,20 @@ static tr_status agree_to_stop(tr__trainer *t, int *stop) {
   return TR_OK;
 }
 
+// Rates are those of training: what evaluations and checkpoints take is left out of the window they are measured over.
+static tr_status outside_rates(tr__trainer *t, tr_status (*work)(tr__trainer *t)) {
+  int64_t begin = tr_clock_ns();
+  tr_status status = work(t);
+  t->mark_ns += tr_clock_ns() - begin;
+  return status;
+}
+
+static tr_status evaluate_now(tr__trainer *t) {
+  TR_TRY(tr__evaluate(t, &t->val_loss));
+  t->val_step = t->step;
+  return TR_OK;
+}
+
 static tr_status one_step(tr__trainer *t, int *stop) {
   const tr_train_config *c = t->plan->config;
   tr_step_result result;
@@ -136,14 +150,11 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   TR_TRY(agree_to_stop(t, stop));
   int last = *stop || t->step == t->plan->steps;
   int evaluate = t->plan->eval_samples > 0 && (last || due(t->step, c->train.eval_every, t->plan->steps));
-  if (evaluate) {
-    TR_TRY(tr__evaluate(t, &t->val_loss));
-    t->val_step = t->step;
-  }
+  if (evaluate) TR_TRY(outside_rates(t, evaluate_now));
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
-  if (last || due(t->step, c->checkpoint.every, t->plan->steps)) TR_TRY(tr__state_save(t));
+  if (last || due(t->step, c->checkpoint.every, t->plan->steps)) TR_TRY(outside_rates(t, tr__state_save));
   return said;
 }
 
