@@ -116,10 +116,21 @@ tr_status tr__ckpt_list(const char *folder, tr__ckpt_folder **out, size_t *count
 
 static tr_status bad(const char *path) { return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text()); }
 
+enum { HASH_PIECE = 16 << 20 };
+
+// How carefully to look: sizes only or hashes too, and whom to tell that it goes on.
+typedef struct look {
+  int verify;
+  void (*progress)(void *user);
+  void *user;
+} look;
+
 typedef struct manifest {
   char path[TR__CKPT_PATH_MAX];
   json_t *root; // owns the two lists
   const json_t *files, *tensors;
+  void (*progress)(void *user); // called between pieces of what is hashed; may be NULL
+  void *user;
 } manifest;
 
 static tr_status check_head(manifest *m) {
@@ -144,7 +155,6 @@ static tr_status check_head(manifest *m) {
 
 // On success m->root is to be released.
 static tr_status load_manifest(const char *folder, manifest *m) {
-  *m = (manifest){0};
   TR_TRY(tr__ckpt_join(m->path, folder, TR__CKPT_MANIFEST));
   if (!tr_file_exists(m->path))
     return tr_error(TR_ERR_CKPT, "%s: no %s in it, so it is not a complete checkpoint", folder, TR__CKPT_MANIFEST);
@@ -175,13 +185,27 @@ static tr_status check_size(const manifest *m, const json_t *row, const char *pa
                   nbyte);
 }
 
+// The XXH3-64 of a range, in pieces, with a call of `progress` after each: others wait while a large file is read.
+static uint64_t hash_slowly(const manifest *m, const void *data, size_t nbyte) {
+  XXH3_state_t *state = m->progress ? XXH3_createState() : NULL;
+  if (!state) return tr_hash_bytes(data, nbyte);
+  XXH3_64bits_reset(state);
+  for (size_t at = 0; at < nbyte; at += HASH_PIECE) {
+    XXH3_64bits_update(state, (const char *)data + at, nbyte - at < HASH_PIECE ? nbyte - at : HASH_PIECE);
+    m->progress(m->user);
+  }
+  uint64_t hash = XXH3_64bits_digest(state);
+  XXH3_freeState(state);
+  return hash;
+}
+
 // Compare with the 16 hexadecimal digits of a manifest row. `tensor` may be NULL.
 static tr_status check_hash(const manifest *m, const json_t *row, const char *path, const char *tensor,
                             const void *data, size_t nbyte) {
   const char *wanted = NULL;
   char found[17], quoted[TR__CKPT_QUOTE_MAX];
   TR_TRY(tr_json_get_string(row, m->path, "xxh3", 1, &wanted));
-  snprintf(found, sizeof found, "%016" PRIx64, tr_hash_bytes(data, nbyte));
+  snprintf(found, sizeof found, "%016" PRIx64, hash_slowly(m, data, nbyte));
   if (strcmp(found, wanted) == 0) return TR_OK;
   return tr_error(TR_ERR_CKPT, "%s: %s%s%shash is %s, where the manifest says %.16s: the bytes have changed", path,
                   tensor ? "tensor '" : "", tensor ? tr__ckpt_quote(tensor, quoted) : "", tensor ? "': " : "", found,
@@ -228,8 +252,9 @@ static tr_status check_file(const manifest *m, const char *folder, size_t i, int
   return status;
 }
 
-static tr_status check_manifest(const char *folder, int hashes) {
-  manifest m;
+static tr_status check_manifest(const char *folder, const look *how) {
+  manifest m = {.progress = how->progress, .user = how->user};
+  int hashes = how->verify;
   size_t next = 0;
   tr_status status = load_manifest(folder, &m);
   if (status < 0) goto done;
@@ -246,7 +271,7 @@ done:
   return status == TR_ERR_DATA || status == TR_ERR_IO ? tr_error(TR_ERR_CKPT, "%s", tr_status_text()) : status;
 }
 
-tr_status tr_ckpt_verify(const char *path) { return check_manifest(path, 1); }
+tr_status tr_ckpt_verify(const char *path) { return check_manifest(path, &(look){.verify = 1}); }
 
 static int has_file(const char *folder, const char *name) {
   char path[TR__CKPT_PATH_MAX];
@@ -286,14 +311,14 @@ static tr_status read_latest(const char *folder, char name[TR__CKPT_NAME_MAX]) {
 }
 
 // Check `folder/name` and give it out.
-static tr_status try_folder(const char *folder, const char *name, int verify, char *out, size_t nbyte) {
+static tr_status try_folder(const char *folder, const char *name, const look *how, char *out, size_t nbyte) {
   char path[TR__CKPT_PATH_MAX];
   TR_TRY(tr__ckpt_join(path, folder, name));
-  TR_TRY(check_manifest(path, verify));
+  TR_TRY(check_manifest(path, how));
   return give(path, out, nbyte);
 }
 
-static tr_status find_below(const char *folder, int verify, char *out, size_t nbyte) {
+static tr_status find_below(const char *folder, const look *how, char *out, size_t nbyte) {
   char latest[TR__CKPT_NAME_MAX] = "";
   tr__ckpt_folder *list = NULL;
   size_t count = 0;
@@ -301,13 +326,13 @@ static tr_status find_below(const char *folder, int verify, char *out, size_t nb
   if (status < 0)
     latest[0] = '\0';
   else
-    status = try_folder(folder, latest, verify, out, nbyte);
+    status = try_folder(folder, latest, how, out, nbyte);
   if (status == TR_OK || status == TR_ERR_USAGE || status == TR_ERR_MEMORY) return status;
   if (tr__ckpt_list(folder, &list, &count) < 0) return bad(folder);
   if (count > 0) tr_log_warn("trying older checkpoints because of %s", tr_status_text());
   for (size_t i = 0; i < count; i++) {
     if (strcmp(list[i].name, latest) == 0) continue;
-    status = try_folder(folder, list[i].name, verify, out, nbyte);
+    status = try_folder(folder, list[i].name, how, out, nbyte);
     if (status == TR_OK) tr_log_warn("falling back to %s", out);
     if (status == TR_OK || status == TR_ERR_USAGE || status == TR_ERR_MEMORY) break;
     tr_log_warn("not loadable: %s", tr_status_text());
@@ -322,16 +347,22 @@ static tr_status find_below(const char *folder, int verify, char *out, size_t nb
   return status;
 }
 
-tr_status tr_ckpt_find(const char *path, int verify, char *out, size_t nbyte) {
+tr_status tr_ckpt_find_watched(const char *path, int verify, void (*progress)(void *user), void *user, char *out,
+                               size_t nbyte) {
+  const look how = {verify, progress, user};
   struct stat about;
   if (stat(path, &about) != 0) return tr_error(TR_ERR_CKPT, "%s: no checkpoint: %s", path, strerror(errno));
   if (!S_ISDIR(about.st_mode))
     return tr_error(TR_ERR_CKPT, "%s: not a folder; give a checkpoint or the folder that holds checkpoints", path);
   if (has_file(path, TR__CKPT_MANIFEST))
-    TR_TRY(check_manifest(path, verify));
+    TR_TRY(check_manifest(path, &how));
   else if (has_file(path, TR__CKPT_MODEL))
     TR_TRY(check_plain(path));
   else
-    return find_below(path, verify, out, nbyte);
+    return find_below(path, &how, out, nbyte);
   return give(path, out, nbyte);
+}
+
+tr_status tr_ckpt_find(const char *path, int verify, char *out, size_t nbyte) {
+  return tr_ckpt_find_watched(path, verify, NULL, NULL, out, nbyte);
 }

@@ -275,7 +275,10 @@ static tr_status prune(const tr_ckpt_save_options *options, const char *written)
   TR_TRY(tr__ckpt_list(options->folder, &list, &count));
   tr_status status = TR_OK;
   for (size_t i = 0; i < count && status == TR_OK; i++) {
-    if (list[i].old || kept++ < options->keep || strcmp(list[i].name, written) == 0) continue;
+    // Steps beyond the one just written are from before a fall back to an older checkpoint: they do not count, or
+    // damaged ones would push out the good.
+    if (list[i].old || list[i].step > options->step || kept++ < options->keep) continue;
+    if (strcmp(list[i].name, written) == 0) continue;
     if (options->keep_every > 0 && list[i].step % options->keep_every == 0) continue;
     status = remove_step(options->folder, &list[i]);
   }

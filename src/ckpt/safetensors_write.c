@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { BLOCK = 16 << 20, ALIGN = 8 };
+enum { BLOCK = 16 << 20, SYNC_BYTES = 64 << 20, ALIGN = 8 };
 
 typedef struct writer {
   int fd;
@@ -25,6 +25,7 @@ typedef struct writer {
   unsigned char *buffer;
   size_t nbuffer; // at least one element, at most BLOCK
   XXH3_state_t *file, *tensor;
+  size_t unsynced; // bytes since the last fdatasync
   void (*progress)(void *);
   void *user;
 } writer;
@@ -139,6 +140,12 @@ static tr_status put(writer *w, const void *data, size_t nbyte) {
   TR_TRY(tr_file_write_all(w->fd, data, nbyte, w->path));
   XXH3_64bits_update(w->file, data, nbyte);
   XXH3_64bits_update(w->tensor, data, nbyte);
+  // To disk as we go, so that the fsync at the end, during which nobody hears of progress, has little left to do.
+  w->unsynced += nbyte;
+  if (w->unsynced >= SYNC_BYTES) {
+    if (fdatasync(w->fd) != 0) return tr_error(TR_ERR_IO, "%s: cannot force to disk: %s", w->path, strerror(errno));
+    w->unsynced = 0;
+  }
   if (w->progress) w->progress(w->user);
   return TR_OK;
 }

@@ -173,7 +173,7 @@ static tr_status load(generator *g, const request *r) {
   TR_TRY(tr_gpt2_create(&g->config, &g->model));
   TR_TRY(tr_layout_build(g->model, &g->layout));
   TR_TRY(tr_arena_create(&g->weights, "weights", (size_t)g->layout.total * tr_dtype_size(type)));
-  return tr_model_folder_weights(g->folder, g->model, &g->layout, type, g->weights.base);
+  return tr_model_folder_weights(g->folder, g->model, &g->layout, type, g->weights.base, NULL, NULL);
 }
 
 // One token at a time is little work: below this many weights per thread, handing it out costs more than it saves.

@@ -134,11 +134,10 @@ static int scratchpads_grow(tr_dnnl *d, const cache_entry *e) {
   if (want <= d->scratchpad_size) return 1;
   const size_t size = (want + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
   for (int w = 0; w < d->nthread; w++) {
+    void *larger = aligned_alloc(SCRATCH_ALIGN, size);
+    if (!larger) return 0; // those made before are larger than they need be, and none is lost
     free(d->scratchpad[w]);
-    d->scratchpad[w] = aligned_alloc(SCRATCH_ALIGN, size);
-    if (d->scratchpad[w]) continue;
-    d->scratchpad_size = 0;
-    return 0;
+    d->scratchpad[w] = larger;
   }
   d->scratchpad_size = size;
   return 1;

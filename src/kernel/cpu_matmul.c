@@ -32,9 +32,17 @@ static int64_t slab_columns(int64_t n, int64_t k) {
   return tr__min(slab, tr__ceil_div(n, TR_GEMM_PANEL) * TR_GEMM_PANEL);
 }
 
+// A bound that grows with every argument, so that what is enough for a full batch is enough for a short one: the slab's own
+// size does not (a smaller k can make a slab of more floats).
+static int64_t slab_floats(int64_t n, int64_t k) {
+  const int64_t whole = tr__ceil_div(n, TR_GEMM_PANEL) * TR_GEMM_PANEL * k, tile = TR_GEMM_COLS * k;
+  const int64_t most = SLAB_BYTES / (int64_t)sizeof(float);
+  return tr__min(whole, most > tile ? most : tile);
+}
+
 size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
   if (m < TR_GEMM_THIN) return tr_arena_rounded((size_t)(m * k) * sizeof(float));
-  return tr_arena_rounded((size_t)(slab_columns(n, k) * k) * sizeof(float)) +
+  return tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) +
          tr_arena_rounded((size_t)nthread * worker_floats() * sizeof(float));
 }
 

@@ -98,7 +98,8 @@ static void norm_backward_task(void *context, int task, int worker) {
 
 static size_t norm_backward_scratch(int64_t rows, int64_t width, tr_dtype type) {
   (void)type;
-  return tr_arena_rounded((size_t)(tr__ceil_div(rows, norm_rows_per_part(rows)) * 2 * width) * sizeof(float));
+  // The most that any number of rows up to this one makes: 513 rows are fewer parts than 510.
+  return tr_arena_rounded((size_t)(tr__min(tr__ceil_div(rows, 16), NORM_PARTS) * 2 * width) * sizeof(float));
 }
 
 static void norm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,

@@ -211,6 +211,13 @@ static tr_status check_flow(const tr_model *model) {
 static tr_status check_gradients(const tr_model *model) {
   for (int p = 0; p < model->piece.count; p++) {
     const tr_piece *piece = tr_model_piece(model, p);
+    int reads = 0;
+    for (int i = 0; i < piece->nin; i++)
+      reads |= tr_model_value(model, piece->in[i].value)->kind == TR_VALUE_ACTIVATION;
+    if ((reads && !piece->ops->backward_input) ||
+        (piece->nparam > 0 && !piece->ops->backward_input && !piece->ops->backward_weight))
+      return tr_error(TR_ERR_CONFIG, "model '%s': piece '%s' has no backward function for its %s", model->name,
+                      piece->name, reads && !piece->ops->backward_input ? "inputs" : "parameters");
     for (int i = 0; i < piece->nin; i++)
       if (piece->in[i].use & TR_SET_GRAD && model->last_reader[piece->in[i].value] != p)
         return tr_error(TR_ERR_CONFIG,
@@ -280,7 +287,6 @@ tr_status tr_model_finish(tr_model *model) {
   if (model->piece.count == 0) return tr_error(TR_ERR_CONFIG, "model '%s' has no pieces", model->name);
   TR_TRY(check_flow(model));
   TR_TRY(collect_facts(model));
-  TR_TRY(check_gradients(model));
   TR_TRY(check_params(model));
   const tr_piece *last = tr_model_piece(model, model->piece.count - 1);
   const tr_value *loss = tr_model_value(model, last->out[0].value);
@@ -289,7 +295,7 @@ tr_status tr_model_finish(tr_model *model) {
                     "model '%s': the last piece, '%s', must write the loss (a state of width 1) and start "
                     "the backward pass",
                     model->name, last->name);
-  return TR_OK;
+  return check_gradients(model);
 }
 
 const char *tr_model_name(const tr_model *model) { return model->name; }

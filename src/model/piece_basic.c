@@ -83,9 +83,12 @@ static tr_status layernorm_forward(const tr_piece_call *c) {
 // Gives the vector gradients here too: they cost one more read of what is in the cache anyway.
 static tr_status layernorm_backward(const tr_piece_call *c) {
   const layernorm_config *config = c->piece->config;
+  int add = c->add_param[0] || c->add_param[1];
+  for (int k = 0; add && k < 2; k++) // one of the two is shared with another piece and the other is not
+    if (!c->add_param[k]) memset(c->dparam[k], 0, (size_t)config->width * tr_dtype_size(tr_wide(c->type)));
   c->compute->kernels->layernorm_backward(c->compute, c->input->rows, config->width, c->type, c->dout[0], c->in[0],
                                           c->param[0], c->out[1], c->out[2], c->din[0], c->add_in[0], c->dparam[0],
-                                          c->dparam[1], c->add_param[0]);
+                                          c->dparam[1], add);
   return TR_OK;
 }
 

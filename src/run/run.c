@@ -95,7 +95,8 @@ static tr_status bind_facts(tr_run *run) {
   uint32_t nop = run->options.program ? run->options.program->nop : 0;
   run->done = calloc(nop + 1, sizeof *run->done);
   run->pending = calloc(nop + 1, sizeof *run->pending);
-  if (!run->grad_first || !run->param_first || !run->segment || !run->done || !run->pending)
+  run->active = calloc(nop + 1, sizeof *run->active);
+  if (!run->grad_first || !run->param_first || !run->segment || !run->done || !run->pending || !run->active)
     return tr_error(TR_ERR_MEMORY, "no memory for the tables of %d pieces", n);
   for (int i = 0; i < n; i++) {
     const tr_piece *piece = tr_model_piece(model, i);
@@ -145,6 +146,7 @@ void tr_run_destroy(tr_run *run) {
   free(run->segment);
   free(run->done);
   free(run->pending);
+  free(run->active);
   free(run);
 }
 
@@ -152,6 +154,8 @@ void *tr_run_master(tr_run *run) { return run->master; }
 void *tr_run_weights(tr_run *run) { return run->weights; }
 void *tr_run_gradients(tr_run *run) { return run->gradients; }
 float *tr_run_state(tr_run *run, int i) { return i >= 0 && i < TR_OPTIM_MAX_STATE ? run->state[i] : NULL; }
+int64_t tr_run_updates(const tr_run *run) { return run->updates; }
+void tr_run_set_updates(tr_run *run, int64_t updates) { run->updates = updates; }
 const tr_layout *tr_run_layout(const tr_run *run) { return run->options.layout; }
 
 void tr_run_publish(tr_run *run) {

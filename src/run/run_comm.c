@@ -86,19 +86,27 @@ static tr_status start_op(tr_run *run, uint32_t index) {
   else
     TR_TRY(start_small(run, op, &request));
   run->pending[index] = request;
-  if (!request) finish_op(run, index);
+  if (request)
+    run->active[run->nactive++] = index;
+  else
+    finish_op(run, index);
   return TR_OK;
 }
 
 tr_status tr__run_comm_advance(tr_run *run) {
   const tr_program *program = run->options.program;
   if (!program) return TR_OK;
-  for (uint32_t i = 0; i < run->comm_head; i++) {
-    if (!run->pending[i]) continue;
-    tr_status status = tr_request_test(run->pending[i]);
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < run->nactive; i++) {
+    uint32_t index = run->active[i];
+    tr_status status = tr_request_test(run->pending[index]);
     if (status < 0) return status;
-    if (status == TR_OK) finish_op(run, i);
+    if (status == TR_OK)
+      finish_op(run, index);
+    else
+      run->active[left++] = index;
   }
+  run->nactive = left;
   while (run->comm_head < program->nop) {
     const tr_op *op = &program->op[run->comm_head];
     if (op->lane == TR_LANE_COMM) {
@@ -110,13 +118,28 @@ tr_status tr__run_comm_advance(tr_run *run) {
   return TR_OK;
 }
 
-tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
-  if (!run->pending[index])
-    return tr_error(TR_ERR_INTERNAL, "operation %u is waited for but was never started", index);
-  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step, -1);
+// Wait for one operation that is under way.
+static tr_status wait_for(tr_run *run, uint32_t index) {
   int64_t begin = tr_clock_ns();
   TR_TRY(tr_request_wait(run->pending[index]));
   run->result.comm_wait_ns += tr_clock_ns() - begin;
+  uint32_t left = 0;
+  for (uint32_t i = 0; i < run->nactive; i++)
+    if (run->active[i] != index) run->active[left++] = run->active[i];
+  run->nactive = left;
   finish_op(run, index);
+  return TR_OK;
+}
+
+// One that has not started stands in the queue behind others: the oldest under way ends first, then the lane moves on.
+tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
+  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step, -1);
+  uint64_t before = run->done[index];
+  while (run->done[index] == before) {
+    if (!run->pending[index] && run->nactive == 0)
+      return tr_error(TR_ERR_INTERNAL, "operation %u is waited for but cannot start", index);
+    TR_TRY(wait_for(run, run->pending[index] ? index : run->active[0]));
+    TR_TRY(tr__run_comm_advance(run));
+  }
   return TR_OK;
 }

@@ -44,16 +44,20 @@ struct tr_run {
   // the step under way
   const tr_model_input *input;
   int64_t step;
+  int64_t updates;    // updates done, those of earlier runs included; skipped steps do not count
   int64_t step_count; // steps done by this run: what edges count
   double lr, scale, loss_sum;
   tr_step_result result;
-  uint64_t *done;       // [ops] how often each has ended
-  tr_request **pending; // [ops] communication under way
-  uint32_t comm_head;   // next operation of the communication lane
+  uint64_t *done;            // [ops] how often each has ended
+  tr_request **pending;      // [ops] communication under way
+  uint32_t *active, nactive; // [ops] communication operations under way
+  uint32_t comm_head;        // next operation of the communication lane
 };
 
 tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op, int training);
 tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
+// Address of a place in the slots that `op` uses; NULL for nowhere.
+void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place);
 tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
 tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done
 int tr__run_edge_done(const tr_run *run, const tr_edge *edge);

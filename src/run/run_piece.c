@@ -7,7 +7,7 @@ static char *slot_base(const tr_run *run, const tr_op *op, tr__class where) {
   return run->slot[where] + (size_t)(copy < 0 ? 0 : copy) * run->plan.size[where];
 }
 
-static void *resolve(const tr_run *run, const tr_op *op, const tr__place *place) {
+void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place) {
   return place->where == TR__NONE ? NULL : slot_base(run, op, place->where) + place->offset;
 }
 
@@ -21,8 +21,9 @@ static void bind_call(const tr_run *run, int index, const tr_model_input *input,
                           .scale = run->scale,
                           .seed = run->options.seed,
                           .step = run->step};
-  for (int k = 0; k < piece->nin; k++) call->in[k] = resolve(run, op, &run->plan.value[piece->in[k].value]);
-  for (int k = 0; k < piece->nout; k++) call->out[k] = resolve(run, op, &run->plan.value[piece->out[k].value]);
+  for (int k = 0; k < piece->nin; k++) call->in[k] = tr__run_resolve(run, op, &run->plan.value[piece->in[k].value]);
+  for (int k = 0; k < piece->nout; k++)
+    call->out[k] = tr__run_resolve(run, op, &run->plan.value[piece->out[k].value]);
   const tr_layout *layout = run->options.layout;
   for (int k = 0; k < piece->nparam; k++)
     call->param[k] =
@@ -40,10 +41,11 @@ static void bind_gradients(const tr_run *run, int index, const tr_op *op, tr_pie
   const tr_piece *piece = call->piece;
   const tr_layout *layout = run->options.layout;
   for (int k = 0; k < piece->nin; k++) {
-    call->din[k] = resolve(run, op, &run->plan.grad[piece->in[k].value]);
+    call->din[k] = tr__run_resolve(run, op, &run->plan.grad[piece->in[k].value]);
     call->add_in[k] = !run->grad_first[index * TR_PIECE_PORTS + k];
   }
-  for (int k = 0; k < piece->nout; k++) call->dout[k] = resolve(run, op, &run->plan.grad[piece->out[k].value]);
+  for (int k = 0; k < piece->nout; k++)
+    call->dout[k] = tr__run_resolve(run, op, &run->plan.grad[piece->out[k].value]);
   for (int k = 0; k < piece->nparam; k++) {
     call->dparam[k] = (char *)run->partial + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->wide);
     call->add_param[k] = !op->first || !run->param_first[index * TR_PIECE_PARAMS + k];

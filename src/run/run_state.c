@@ -28,7 +28,7 @@ static void run_update(tr_run *run, const tr_op *op) {
   float *state[TR_OPTIM_MAX_STATE] = {0};
   for (int i = 0; i < TR_OPTIM_MAX_STATE; i++)
     if (run->state[i]) state[i] = run->state[i] + first;
-  tr_optim_update(&run->compute, &o->optim, run->step + 1, run->lr, run->result.clip, run->segment, nsegment,
+  tr_optim_update(&run->compute, &o->optim, run->updates + 1, run->lr, run->result.clip, run->segment, nsegment,
                   (float *)run->master + first, (const float *)run->gradients + first, state);
 }
 

@@ -22,9 +22,7 @@ static tr_status run_forward(tr_run *run, const tr_op *op) {
 
 // The last piece has just written this micro-batch's losses.
 static void add_losses(tr_run *run, const tr_op *op, const tr_model_input *input) {
-  const tr__place *place = &run->plan.value[tr_model_loss_value(run->options.model)];
-  const char *loss = run->slot[place->where] + place->offset;
-  if (place->where == TR__FI) loss += (size_t)op->slot_fi * run->plan.size[TR__FI];
+  const char *loss = tr__run_resolve(run, op, &run->plan.value[tr_model_loss_value(run->options.model)]);
   for (int64_t r = 0; r < input->rows; r++) {
     if (input->target[r] < 0) continue;
     run->loss_sum +=
@@ -110,6 +108,7 @@ tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input
   for (uint32_t i = 0; i < program->nop; i++)
     if (program->op[i].lane == TR_LANE_COMPUTE) TR_TRY(run_compute_op(run, i));
   run->step_count++;
+  if (!run->result.skipped) run->updates++;
   *result = run->result;
   return TR_OK;
 }

@@ -4,6 +4,8 @@
 #include "trireme/step/program.h"
 #include <stdlib.h>
 
+enum { MOST_OPERATIONS = 16384 }; // the check compares operations with each other
+
 static const char *const op_name[TR_OP_KIND_COUNT] = {
 #define X(name, text, what) text,
     TR_OP_TABLE(X)
@@ -239,6 +241,15 @@ static void sort_edges(lowering *low) {
 }
 
 static tr_status finish(lowering *low, tr_program *out) {
+  uint32_t nop = low->program->nop;
+  if (!low->failed && nop > MOST_OPERATIONS) {
+    free(low->edge);
+    tr_program_destroy(low->program);
+    return tr_error(TR_ERR_PLAN,
+                    "a step program of %u operations is too long, at most %d: fewer micro-batches, "
+                    "comm.grad_sync=last or a larger comm.bucket would work",
+                    nop, MOST_OPERATIONS);
+  }
   if (!low->failed) sort_edges(low);
   free(low->edge);
   if (low->failed) {

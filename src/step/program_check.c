@@ -271,6 +271,21 @@ static tr_status check_order(const checker *c, uint32_t i) {
   return check_pass(c, i);
 }
 
+// A pass that is cut keeps its temporaries between the cuts, and there is one area for them: no other pass may come
+// between.
+static tr_status check_temporaries(const checker *c) {
+  const tr_op *open = NULL;
+  for (uint32_t i = 0; i < c->program->nop; i++) {
+    const tr_op *op = &c->program->op[i];
+    if (op->kind > TR_OP_W) continue;
+    if (open && (op->kind != open->kind || op->microbatch != open->microbatch))
+      return broken(c, i, "starts between the parts of another pass, whose temporaries it would overwrite");
+    int ends = op->kind == TR_OP_F ? op->piece_end == (uint32_t)c->model->npiece : op->piece_begin == 0;
+    open = ends ? NULL : op;
+  }
+  return TR_OK;
+}
+
 // Everything is there, whatever its order.
 static tr_status check_present(checker *c) {
   const tr_program *p = c->program;
@@ -281,9 +296,9 @@ static tr_status check_present(checker *c) {
   }
   if (!c->single[NORM_AT] || !c->single[TR_ROLE_COUNT] || !c->single[TR_ROLE_LOSS])
     return tr_error(TR_ERR_PLAN, "step program: the %s is missing",
-                    !c->single[NORM_AT]       ? "norm"
-                    : c->single[TR_ROLE_LOSS] ? "count of valid tokens"
-                                              : "sum of the losses");
+                    !c->single[NORM_AT]         ? "norm"
+                    : !c->single[TR_ROLE_COUNT] ? "count of valid tokens"
+                                                : "sum of the losses");
   for (int mb = 0; mb < p->microbatches; mb++)
     for (int unit = 0; unit < c->model->nunit; unit++)
       if ((c->options->grad_sync == TR_SYNC_EVERY || mb == p->microbatches - 1) &&
@@ -309,6 +324,7 @@ static tr_status check_all(checker *c) {
   for (uint32_t i = 0; i < c->program->nop; i++) TR_TRY(check_fields(c, i));
   TR_TRY(check_deadlock(c));
   TR_TRY(check_present(c));
+  TR_TRY(check_temporaries(c));
   for (uint32_t i = 0; i < c->program->nop; i++) TR_TRY(check_order(c, i));
   return check_complete(c);
 }

@@ -100,7 +100,7 @@ static const char *bad_tensor(const tr__trainer *t) {
   for (int i = 0; i < layout->nparam; i++)
     for (int64_t k = 0; k < layout->param_count[i]; k++)
       if (!isfinite(g[layout->param_offset[i] + k])) return tr_model_param(t->plan->model, i)->name;
-  return "none (the norm overflowed)";
+  return "none (only the loss is not finite)";
 }
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {

@@ -133,19 +133,20 @@ static tr_status match(const tr_safetensors *file, const char *path, const tr_mo
 }
 
 static tr_status copy(const tr_safetensors_entry *const *source, const tr_model *model, const tr_layout *layout,
-                      tr_dtype type, char *dst) {
+                      tr_dtype type, char *dst, void (*progress)(void *user), void *user) {
   size_t size = tr_dtype_size(type);
   for (int i = 0; i < layout->nparam; i++) {
     int64_t begin = layout->param_offset[i], end = begin + layout->param_count[i];
     int64_t next = i + 1 < layout->nparam ? layout->param_offset[i + 1] : layout->total;
     TR_TRY(tr_safetensors_read(source[i], tr_model_param(model, i)->transposed, type, dst + (size_t)begin * size));
     memset(dst + (size_t)end * size, 0, (size_t)(next - end) * size); // gaps are zero for ever
+    if (progress) progress(user);
   }
   return TR_OK;
 }
 
 tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
-                                  void *dst) {
+                                  void *dst, void (*progress)(void *user), void *user) {
   char path[PATH_LIMIT];
   tr_safetensors *file = NULL;
   TR_TRY(file_in(folder, "model.safetensors", path));
@@ -155,7 +156,7 @@ tr_status tr_model_folder_weights(const char *folder, const tr_model *model, con
   if (!source)
     status = tr_error(TR_ERR_MEMORY, "no memory for a list of %d tensors", layout->nparam);
   else if ((status = match(file, path, model, source)) == TR_OK)
-    status = copy(source, model, layout, type, dst);
+    status = copy(source, model, layout, type, dst, progress, user);
   free(source);
   tr_safetensors_close(file);
   return status;

@@ -48,12 +48,12 @@ static char *trainer_json(const tr__trainer *t) {
   snprintf(hash, sizeof hash, "%016" PRIx64, t->data_hash);
   tr_text settings = {0};
   tr_options_print(t->options, 0, &settings);
-  json_t *json =
-      json_pack("{s:i, s:I, s:I, s:s, s:I, s:s, s:I, s:I, s:s, s:I, s:s}", "version", TRAINER_VERSION, "step",
-                (json_int_t)t->step, "tokens", (json_int_t)t->tokens, "tokenizer", c->data.tokenizer, "seed",
-                (json_int_t)c->train.seed, "data_hash", hash, "batch_sequences", (json_int_t)c->batch.sequences,
-                "sequence", (json_int_t)c->data.sequence, "optimizer", tr__optimizer_word(c), "ranks",
-                (json_int_t)c->run.ranks, "settings", settings.data ? settings.data : "");
+  json_t *json = json_pack("{s:i, s:I, s:I, s:I, s:s, s:I, s:s, s:I, s:I, s:s, s:I, s:s}", "version", TRAINER_VERSION,
+                           "step", (json_int_t)t->step, "updates", (json_int_t)tr_run_updates(t->run), "tokens",
+                           (json_int_t)t->tokens, "tokenizer", c->data.tokenizer, "seed", (json_int_t)c->train.seed,
+                           "data_hash", hash, "batch_sequences", (json_int_t)c->batch.sequences, "sequence",
+                           (json_int_t)c->data.sequence, "optimizer", tr__optimizer_word(c), "ranks",
+                           (json_int_t)c->run.ranks, "settings", settings.data ? settings.data : "");
   char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
   json_decref(json);
   tr_text_free(&settings);
@@ -131,6 +131,8 @@ static int has_checkpoint(const char *folder) {
   return found;
 }
 
+static void beat(void *user) { tr_comm_beat(((tr__trainer *)user)->comm); }
+
 // Rank 0 looks and verifies; all ranks load what it found. path "" means: start fresh.
 static tr_status agree_on_path(tr__trainer *t, char *path) {
   memset(path, 0, PATH_BYTES);
@@ -142,7 +144,7 @@ static tr_status agree_on_path(tr__trainer *t, char *path) {
         return tr_error(TR_ERR_CONFIG,
                         "train.resume is never, but %s holds checkpoints; another train.folder would work", folder);
       tr_comm_activity(t->comm, "verify checkpoint", -1, -1);
-      TR_TRY(tr_ckpt_find(folder, 1, path, PATH_BYTES));
+      TR_TRY(tr_ckpt_find_watched(folder, 1, beat, t, path, PATH_BYTES));
     }
   }
   return tr_group_broadcast(tr_comm_world(t->comm), path, PATH_BYTES, TR_U8, 0, NULL);
@@ -154,11 +156,15 @@ static tr_status load_position(tr__trainer *t, const json_t *json, const char *p
   TR_TRY(tr_json_get_int(json, file, "version", 1, &version));
   TR_TRY(tr_json_get_int(json, file, "step", 1, &t->step));
   TR_TRY(tr_json_get_int(json, file, "tokens", 1, &t->tokens));
+  int64_t updates = t->step;
+  TR_TRY(tr_json_get_int(json, file, "updates", 0, &updates));
   if (version != TRAINER_VERSION)
     return tr_error(TR_ERR_CKPT, "%s: version %lld is not known; %d is", file, (long long)version, TRAINER_VERSION);
-  if (t->step < 0 || t->tokens < 0 || (tr_ckpt_step(path) >= 0 && tr_ckpt_step(path) != t->step))
+  if (t->step < 0 || t->tokens < 0 || updates < 0 || updates > t->step ||
+      (tr_ckpt_step(path) >= 0 && tr_ckpt_step(path) != t->step))
     return tr_error(TR_ERR_CKPT, "%s: step %lld and tokens %lld cannot be those of %s", file, (long long)t->step,
                     (long long)t->tokens, path);
+  tr_run_set_updates(t->run, updates);
   return TR_OK;
 }
 
@@ -183,6 +189,7 @@ static tr_status load_buffer(const tr__trainer *t, const tr_safetensors *file, c
     if (!entry || !tr_shape_equal(&entry->shape, &param->shape))
       return tr_error(TR_ERR_CKPT, "%s: tensor '%s' is %s", path, name, entry ? "of another shape" : "missing");
     TR_TRY(tr_safetensors_read(entry, 0, TR_F32, base + t->plan->layout.param_offset[i]));
+    tr_comm_beat(t->comm);
   }
   return TR_OK;
 }
@@ -219,7 +226,7 @@ static tr_status load_tensors(tr__trainer *t, const char *path, tr_dtype saved) 
   tr_dtype type = tr__train_type(t->plan->config);
   int widens = type != TR_F32 && saved == TR_F32;
   TR_TRY(tr_model_folder_weights(path, t->plan->model, &t->plan->layout, widens ? TR_F32 : type,
-                                 widens ? tr_run_master(t->run) : tr_run_weights(t->run)));
+                                 widens ? tr_run_master(t->run) : tr_run_weights(t->run), beat, t));
   tr_comm_beat(t->comm);
   TR_TRY(load_optimizer(t, path, saved));
   if (widens) tr_run_publish(t->run);

@@ -125,7 +125,13 @@ static void keep_leaves_the_newest_and_the_multiples(void **state) {
   expect_found(&folder, 1, 45, 45.0f);
   save(&folder, 46, 2, 30, 46.0f);
   expect_found(&folder, 1, 46, 46.0f);
+  // Newer ones are from before the fall back: they do not count, so 45 is still among the two to keep.
+  assert_int_equal(scratch_count(folder.path, "step-00000045"), 1);
+  save(&folder, 47, 2, 30, 47.0f);
+  expect_found(&folder, 1, 47, 47.0f);
   assert_int_equal(scratch_count(folder.path, "step-00000045"), 0);
+  assert_int_equal(scratch_count(folder.path, "step-00000046"), 1);
+  assert_int_equal(scratch_count(folder.path, "step-00000070"), 1);
   scratch_remove(&folder);
 }
 

@@ -478,6 +478,27 @@ static void sgd_agrees(void **state) {
   }
 }
 
+// Callers size scratch for a full batch and then run short ones: what is enough for a shape is enough for smaller ones.
+static void scratch_grows_with_every_size(void **state) {
+  (void)state;
+  const tr_kernels *k = tr_kernels_cpu();
+  const tr_rng_key key = tr_rng_key_make(7, TR_RNG_TEST, 0);
+  for (uint32_t i = 0; i < 4000; i++) {
+    uint32_t word[4];
+    tr_rng_u32x4(key, 0, i, 0, word);
+    const int64_t m = 1 + word[0] % 2048, n = 1 + word[1] % 60000, d = 1 + word[2] % 5000;
+    const int64_t share = word[3] % 1000, m2 = 1 + m * share / 1001, n2 = 1 + n * (share * 7 % 1000) / 1001,
+                  d2 = 1 + d * (share * 13 % 1000) / 1001;
+    const tr_matmul most = {.m = m, .n = n, .k = d, .type = TR_F32},
+                    less = {.m = m2, .n = n2, .k = d2, .type = TR_F32};
+    assert_true(m < 8 || k->matmul_scratch(&less, 2) <= k->matmul_scratch(&most, 2));
+    assert_true(k->layernorm_backward_scratch(m2, d2, TR_F32) <= k->layernorm_backward_scratch(m, d, TR_F32));
+    const tr_head_loss full = {.rows = m, .width = d, .vocab = n, .type = TR_F32},
+                       part = {.rows = m2, .width = d, .vocab = n};
+    assert_true(k->head_loss_scratch(&part, 2) <= k->head_loss_scratch(&full, 2));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matmul_agrees_for_all_small_shapes),
@@ -495,6 +516,7 @@ int main(void) {
       cmocka_unit_test(column_sum_agrees),
       cmocka_unit_test(adamw_agrees),
       cmocka_unit_test(sgd_agrees),
+      cmocka_unit_test(scratch_grows_with_every_size),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -204,6 +204,13 @@ static void pieces_whose_gradients_would_mix_are_refused(void **state) {
                     .out = {{.value = c.b}}};
   assert_int_equal(tr_model_add_piece(c.model, &alias), -1);
   refused(&c, "not alike");
+  c = begin();
+  tr_piece silent = {
+      .name = "silent", .ops = &no_backward, .nin = 1, .in = {{.value = c.a}}, .nout = 1, .out = {{.value = c.b}}};
+  add(&c, "one", -1, c.a, c.w);
+  tr_model_add_piece(c.model, &silent);
+  add(&c, "last", c.b, c.loss, -1);
+  refused(&c, "'silent' has no backward function for its inputs");
 }
 
 // A piece of the library on a value or a parameter that does not fit it, and what must be said.

@@ -90,7 +90,7 @@ static void *load(const fixture *f, tr_dtype type) {
   void *out = malloc(nbyte);
   assert_non_null(out);
   memset(out, 0xff, nbyte); // what is not written shows
-  tr_status status = tr_model_folder_weights(f->folder, f->model, &f->layout, type, out);
+  tr_status status = tr_model_folder_weights(f->folder, f->model, &f->layout, type, out, NULL, NULL);
   if (status < 0) fail_msg("%s", tr_status_text());
   return out;
 }
@@ -104,7 +104,7 @@ static void assert_loads_equal(const fixture *f) {
 static const char *refusal(const fixture *f) {
   float *out = malloc((size_t)f->layout.total * sizeof *out);
   assert_non_null(out);
-  assert_int_equal(tr_model_folder_weights(f->folder, f->model, &f->layout, TR_F32, out), TR_ERR_CKPT);
+  assert_int_equal(tr_model_folder_weights(f->folder, f->model, &f->layout, TR_F32, out, NULL, NULL), TR_ERR_CKPT);
   free(out);
   return tr_status_text();
 }

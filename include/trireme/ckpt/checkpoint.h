@@ -43,6 +43,9 @@ tr_status tr_ckpt_save(const tr_ckpt_save_options *options, const tr_ckpt_file *
 // Path of the newest loadable checkpoint below the folder `path` into out. `path` may also be a checkpoint itself (it
 // has a manifest or a model.safetensors). TR_ERR_CKPT when there is none. verify 0: sizes only, 1: hashes too.
 tr_status tr_ckpt_find(const char *path, int verify, char *out, size_t nbyte);
+// The same, calling progress(user) between pieces of at most 16 MiB of what is verified.
+tr_status tr_ckpt_find_watched(const char *path, int verify, void (*progress)(void *user), void *user, char *out,
+                               size_t nbyte);
 tr_status tr_ckpt_verify(const char *path); // hashes of every file and tensor against the manifest
 int64_t tr_ckpt_step(const char *path);     // from the folder's name; -1 if it has none
 

@@ -68,6 +68,10 @@ void *tr_run_weights(tr_run *run);       // type
 void *tr_run_gradients(tr_run *run);     // wide type; after a step: the sum over ranks, not clipped
 float *tr_run_state(tr_run *run, int i); // optimizer state i, NULL if it has none
 const tr_layout *tr_run_layout(const tr_run *run);
+// Updates done so far: the number that AdamW's bias correction counts. A skipped step is none. Part of what a checkpoint
+// holds; set after loading one.
+int64_t tr_run_updates(const tr_run *run);
+void tr_run_set_updates(tr_run *run, int64_t updates);
 
 typedef struct tr_step_result {
   double loss;          // mean over the step's valid tokens, all ranks

@@ -20,9 +20,10 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 // Read a model folder's config.json.
 tr_status tr_model_folder_config(const char *folder, tr_gpt2_config *out);
 // Read all weights of a model folder into `dst` in the layout's order. Names with and without the "transformer."
-// prefix are accepted; missing, unexpected and mis-shaped tensors are TR_ERR_CKPT, all listed.
+// prefix are accepted; missing, unexpected and mis-shaped tensors are TR_ERR_CKPT, all listed. `progress` (may be NULL)
+// is called after each tensor.
 tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
-                                  void *dst);
+                                  void *dst, void (*progress)(void *user), void *user);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).
