@@ -187,6 +187,37 @@ static void bf16_trains_like_f32(void **state) {
   }
 }
 
+// Weights after `skips` steps without a valid target and then one real step with AdamW, copied to `out`.
+static void weights_after_skips(int skips, float *out, size_t *nbyte) {
+  rh_rank r;
+  tr_step_result result;
+  rh_case real = rh_default(), empty = real;
+  real.optim.kind = empty.optim.kind = TR_OPTIM_ADAMW;
+  empty.labels = RH_NONE_VALID;
+  assert_true(rh_works(rh_open(&real, NULL, &r)));
+  for (int i = 0; i < skips; i++) {
+    rh_deal(&empty, 0, 0, r.rows, r.input);
+    assert_true(rh_works(tr_run_step(r.run, i, 0.01, r.input, &result)));
+    assert_true(result.skipped);
+  }
+  assert_int_equal(tr_run_updates(r.run), 0);
+  rh_deal(&real, 0, 0, r.rows, r.input);
+  assert_true(rh_works(tr_run_step(r.run, skips, 0.01, r.input, &result)));
+  assert_int_equal(tr_run_updates(r.run), 1);
+  *nbyte = (size_t)r.layout.total * sizeof(float);
+  memcpy(out, tr_run_master(r.run), *nbyte);
+  rh_close(&r);
+}
+
+static void skipped_steps_do_not_count_in_bias_correction(void **state) {
+  (void)state;
+  static float straight[1 << 16], skipped[1 << 16];
+  size_t nbyte;
+  weights_after_skips(0, straight, &nbyte);
+  weights_after_skips(3, skipped, &nbyte);
+  assert_memory_equal(straight, skipped, nbyte);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(runs_take_what_was_predicted),
@@ -196,6 +227,7 @@ int main(void) {
       cmocka_unit_test(more_rows_than_planned_are_refused),
       cmocka_unit_test(evaluation_agrees_with_the_step_and_changes_nothing),
       cmocka_unit_test(bf16_trains_like_f32),
+      cmocka_unit_test(skipped_steps_do_not_count_in_bias_correction),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
