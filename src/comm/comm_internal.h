@@ -24,6 +24,7 @@
 
 #include "trireme/comm/comm.h"
 #include "trireme/comm/launch.h"
+#include <signal.h>
 #include <stdatomic.h>
 
 enum {
@@ -345,6 +346,7 @@ void tr__binding_destroy(tr__binding *binding);
 
 // Stop requests and the watch over progress: the part of the launcher that both modes share.
 typedef struct tr__watch {
+  sigset_t set; // the stop signals
   int signal_fd;
   int signals;                               // stop signals received
   uint64_t beats;                            // sum of all ranks' counters when last looked
@@ -354,7 +356,8 @@ tr_status tr__watch_open(tr__watch *watch, void *old_mask); // blocks the signal
 void tr__watch_close(tr__watch *watch, const void *old_mask);
 // Read the signal file; returns how many stop signals have come so far.
 int tr__watch_signals(tr__watch *watch, tr__job *job);
-// Returns nonzero when the grace period of a failed job has passed.
+// Returns nonzero when what is left of the ranks is to be ended: the grace period of a failed job has passed, or all
+// ranks have ended for long and some process has not gone.
 int tr__watch_progress(tr__watch *watch, tr__job *job);
 
 #endif

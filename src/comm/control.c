@@ -2,7 +2,7 @@
 // The control page: how a job is stopped, and the words in which ranks tell about each other.
 //
 // The abort word goes 0 -> 1 (one winner writes the record) -> 2 (everybody may read it) and never back. A
-// rank killed between 1 and 2 leaves no sentence; readers wait for it only a moment.
+// rank killed between 1 and 2 leaves no sentence; readers wait a second for it.
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/text.h"
@@ -40,7 +40,7 @@ int tr__aborted(const tr__job *job) {
 
 tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence, size_t nbyte) {
   const tr__control *c = job->control;
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < 1000; i++) {
     if (atomic_load_explicit(&c->abort_state, memory_order_acquire) == 2) {
       *culprit = c->culprit;
       snprintf(sentence, nbyte, "%s", c->sentence);

@@ -108,8 +108,8 @@ static tr_status wrong_size(tr_request *r, uint64_t sent) {
 static tr_status grant(tr_request *r, const ends *e) {
   tr_comm *comm = r->group->comm;
   int direct = tr__job_place(comm->job, r->dst, r->nbyte) != TR__PRIVATE;
-  if (!direct && comm->courier_user) {
-    r->awaits = -1;
+  if (!direct && comm->courier_user) { // queued behind that receive, so for whom it waits
+    r->awaits = comm->courier_user->awaits;
     return TR_PENDING;
   }
   if (!direct) comm->courier_user = r;
@@ -143,10 +143,12 @@ static tr_status recv_pull(tr_request *r) {
   ends e = ends_of(r);
   size_t n = r->nbyte - r->at < TR__PIECE ? r->nbyte - r->at : TR__PIECE;
   const char *src = r->group->comm->job->arenas + e.entry->place;
+  tr__at_work(r->group->comm);
   if (r->dst != src) memcpy(r->dst + r->at, src + r->at, n);
   r->at += n;
+  r->awaits = -1; // all is there: the rest is this rank's own work
   tr__worked(r->group->comm);
-  return r->at == r->nbyte ? take(r, &e) : pending(r);
+  return r->at == r->nbyte ? take(r, &e) : TR_PENDING;
 }
 
 static tr_status recv_staged(tr_request *r) {

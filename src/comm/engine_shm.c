@@ -344,6 +344,7 @@ static tr__phase choose_path(const tr_request *r) {
 static void begin_path(tr_request *r) {
   const collective *c = &collectives[r->kind];
   r->cursor = 0;
+  r->awaits = -1; // all are here; what follows is this rank's own work until it says otherwise
   r->phase = choose_path(r);
   tr_comm_counters *counters = &r->group->comm->counters;
   *(r->phase == TR__STAGING ? &counters->bytes_staged : &counters->bytes_direct) += r->nbyte;
@@ -433,7 +434,10 @@ static tr_status step_staging(tr_request *r) {
   int moved = stage_in(r);
   moved |= stage_work(r);
   moved |= stage_out(r);
-  if (moved) tr__worked(r->group->comm);
+  if (moved) {
+    r->awaits = -1; // who was missing a moment ago may have done its part meanwhile
+    tr__worked(r->group->comm);
+  }
   return r->out == r->chunks ? end(r) : TR_PENDING;
 }
 

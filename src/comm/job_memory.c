@@ -13,7 +13,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static size_t round_to_pages(size_t n) {
+  long page = sysconf(_SC_PAGESIZE);
+  size_t to = page > 0 ? (size_t)page : 4096;
+  return (n + to - 1) / to * to;
+}
 
 static tr_status refuse(const char *what, size_t nbyte) {
   char size[32];
@@ -37,15 +41,26 @@ static char *reserve(size_t nbyte, int protection) {
   return mmap(NULL, nbyte, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
+// What can be had now: memory that others use counts as gone, as far as the system tells.
+static size_t available_memory(void) {
+  char line[128];
+  size_t have = tr_cpu_memory(), kib;
+  FILE *file = fopen("/proc/meminfo", "re");
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1 && kib < have / 1024) have = kib * 1024;
+  if (file) fclose(file);
+  return have;
+}
+
 static tr_status check_memory(const tr_launch_options *o) {
-  size_t have = tr_cpu_memory();
+  size_t have = available_memory();
   if ((double)o->arena_nbyte * o->nrank <= (double)have) return TR_OK;
   char each[32], all[32], there[32];
   tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
   tr_format_bytes(all, sizeof all, (double)o->arena_nbyte * o->nrank);
   tr_format_bytes(there, sizeof there, (double)have);
   return tr_error(TR_ERR_MEMORY,
-                  "%d ranks with %s of shared memory each need %s, but this process may use %s: use fewer "
+                  "%d ranks with %s of shared memory each need %s, but %s are available: use fewer "
                   "ranks or a smaller model",
                   o->nrank, each, all, there);
 }
@@ -70,7 +85,7 @@ static tr_status map_arenas(tr__job *job) {
 // Cut `nbyte` from the control range; `base` NULL only counts.
 static void *cut(char *base, size_t *used, size_t nbyte) {
   void *at = base ? base + *used : NULL;
-  *used += round_up(nbyte, 4096);
+  *used += round_to_pages(nbyte);
   return at;
 }
 
@@ -114,7 +129,7 @@ tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
   memset(job, 0, sizeof *job);
   job->options = *options;
   job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
-  job->arena_stride = round_up(options->arena_nbyte ? options->arena_nbyte : 1, 4096);
+  job->arena_stride = round_to_pages(options->arena_nbyte ? options->arena_nbyte : 1);
   TR_TRY(check_memory(options));
   tr_status status = map_arenas(job);
   if (status == TR_OK) status = map_control(job);

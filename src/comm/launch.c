@@ -43,16 +43,22 @@ static tr_status check_options(const tr_launch_options *o, tr_rank_main rank_mai
   return TR_OK;
 }
 
+// A closed terminal (SIGHUP) asks to stop, it does not throw the run away. What the caller ignores (nohup) stays ignored,
+// except SIGINT: shells ignore it in every job that a script puts into the background.
+static void choose_signals(sigset_t *set) {
+  static const int stops[] = {SIGTERM, SIGHUP, SIGUSR1};
+  struct sigaction now;
+  sigemptyset(set);
+  sigaddset(set, SIGINT);
+  for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+    if (sigaction(stops[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN) sigaddset(set, stops[i]);
+}
+
 tr_status tr__watch_open(tr__watch *w, void *old_mask) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGHUP); // a closed terminal asks to stop, it does not throw the run away
-  sigaddset(&set, SIGUSR1);
   memset(w, 0, sizeof *w);
-  pthread_sigmask(SIG_BLOCK, &set, old_mask);
-  w->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  choose_signals(&w->set);
+  pthread_sigmask(SIG_BLOCK, &w->set, old_mask);
+  w->signal_fd = signalfd(-1, &w->set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (w->signal_fd >= 0) return TR_OK;
   int error = errno;
   pthread_sigmask(SIG_SETMASK, old_mask, NULL);
@@ -73,7 +79,7 @@ int tr__watch_signals(tr__watch *w, tr__job *job) {
   return w->signals;
 }
 
-// The rank to name when nobody moves: the one the first rank still running waits for in the end.
+// The rank to name when nobody moves: the one the first rank still running waits for in the end; -1 all have ended.
 static int standing(const tr__job *job) {
   for (int r = 0; r < job->options.nrank; r++)
     if (atomic_load(&job->page[r].life) != TR__ENDED) {
@@ -83,14 +89,16 @@ static int standing(const tr__job *job) {
   return -1;
 }
 
-static void nobody_moves(tr__job *job, double seconds) {
+// Returns nonzero when all ranks have ended and only their processes or threads are still there.
+static int nobody_moves(tr__job *job, double seconds) {
   int rank = standing(job);
-  if (rank < 0) return;
+  if (rank < 0) return 1;
   char doing[120], sentence[TR__SENTENCE];
   tr__describe_activity(job, rank, doing, sizeof doing);
   snprintf(sentence, sizeof sentence, "no rank made progress for %.1f s: rank %d (pid %d) was in %s", seconds, rank,
            atomic_load(&job->page[rank].pid), doing);
   tr__abort(job, rank, TR_ERR_TIMEOUT, sentence);
+  return 0;
 }
 
 int tr__watch_progress(tr__watch *w, tr__job *job) {
@@ -110,8 +118,7 @@ int tr__watch_progress(tr__watch *w, tr__job *job) {
     w->beats_since = now;
   }
   double still = (double)(now - w->beats_since) * 1e-9;
-  if (still > job->options.deadline + job->options.grace) nobody_moves(job, still);
-  return 0;
+  return still > job->options.deadline + job->options.grace && nobody_moves(job, still);
 }
 
 // What the job came to: the abort record if there is one.

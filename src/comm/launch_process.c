@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,6 +27,14 @@ typedef struct child {
   int alive, pid_fd, killed, wait_status;
 } child;
 
+enum { SETTINGS = 3 };
+
+// What the launcher changes in its process while it runs.
+typedef struct surroundings {
+  struct sigaction signals[SETTINGS];
+  struct rlimit files; // rlim_cur 0: was not changed
+} surroundings;
+
 typedef struct launcher {
   tr__job *job;
   child *children; // [nrank]
@@ -34,6 +43,7 @@ typedef struct launcher {
   tr__watch watch;
   tr__binding binding;
   sigset_t mask;
+  surroundings before;
 } launcher;
 
 static tr_status check_single_thread(void) {
@@ -50,6 +60,46 @@ static tr_status check_single_thread(void) {
                   threads);
 }
 
+// ---- the launcher's process ---------------------------------------------------------------------
+
+static const struct setting {
+  int signal;
+  void (*handler)(int);
+} settings[SETTINGS] = {
+    {SIGCHLD, SIG_DFL}, // ignored (it may be inherited so), it would hide how ranks end
+    {SIGPIPE, SIG_IGN}, // a write that fails is an error of that write; ranks inherit this
+    {SIGXFSZ, SIG_IGN},
+};
+
+// Each rank takes the launcher five or six files, so the usual limit of 1024 is too few for the most ranks.
+static void raise_file_limit(struct rlimit *before) {
+  struct rlimit most;
+  if (getrlimit(RLIMIT_NOFILE, before) != 0 || before->rlim_cur == before->rlim_max) {
+    before->rlim_cur = 0;
+    return;
+  }
+  most = *before;
+  most.rlim_cur = most.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &most) != 0) before->rlim_cur = 0;
+}
+
+static void restore_file_limit(const struct rlimit *before) {
+  if (before->rlim_cur) setrlimit(RLIMIT_NOFILE, before);
+}
+
+static void prepare_process(surroundings *before) {
+  for (int i = 0; i < SETTINGS; i++) {
+    struct sigaction action = {.sa_handler = settings[i].handler};
+    sigaction(settings[i].signal, &action, &before->signals[i]);
+  }
+  raise_file_limit(&before->files);
+}
+
+static void restore_process(const surroundings *before) {
+  restore_file_limit(&before->files);
+  for (int i = 0; i < SETTINGS; i++) sigaction(settings[i].signal, &before->signals[i], NULL);
+}
+
 // ---- in the rank --------------------------------------------------------------------------------
 
 static void become_rank(launcher *l, int rank, pid_t launcher_pid) {
@@ -59,6 +109,7 @@ static void become_rank(launcher *l, int rank, pid_t launcher_pid) {
     if (l->children[r].pid_fd >= 0) close(l->children[r].pid_fd);
   close(l->watch.signal_fd);
   tr__output_become_rank(&l->output, rank);
+  restore_file_limit(&l->before.files);
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
@@ -98,6 +149,16 @@ static void kill_all(launcher *l) {
     }
 }
 
+// Somebody else has taken the end of a rank; what it came to is in the control page or nowhere.
+static void judge_unknown(launcher *l, int rank) {
+  char doing[120], sentence[TR__SENTENCE];
+  if (atomic_load_explicit(&l->job->page[rank].life, memory_order_acquire) == TR__ENDED) return;
+  tr__describe_activity(l->job, rank, doing, sizeof doing);
+  snprintf(sentence, sizeof sentence, "rank %d (pid %d) has ended, its status is unknown; it was in %s", rank,
+           (int)l->children[rank].pid, doing);
+  tr__abort(l->job, rank, TR_ERR_PEER, sentence);
+}
+
 // A rank is gone: stop the job unless it had returned from its main.
 static void judge(launcher *l, int rank) {
   child *c = &l->children[rank];
@@ -129,7 +190,10 @@ static int reap(launcher *l) {
     c->alive = 0;
     if (c->pid_fd >= 0) close(c->pid_fd);
     c->pid_fd = -1;
-    if (got == c->pid) judge(l, r);
+    if (got == c->pid)
+      judge(l, r);
+    else
+      judge_unknown(l, r);
   }
   return alive;
 }
@@ -143,13 +207,21 @@ static void wait_for_news(launcher *l) {
   poll(l->polls, (nfds_t)n, LOOK_MS);
 }
 
+static void say_left(launcher *l, int alive) {
+  char line[96];
+  int n = snprintf(line, sizeof line,
+                   "[launcher] all ranks have ended, but %d of their processes did not go: killed\n", alive);
+  tr__sink_put(&l->output.sinks[1], line, (size_t)n);
+}
+
 static void watch(launcher *l) {
-  int alive;
+  int alive, said = 0;
   while ((alive = reap(l)) > 0) {
     wait_for_news(l);
     tr__output_read(&l->output);
     int signals = tr__watch_signals(&l->watch, l->job);
     int over = tr__watch_progress(&l->watch, l->job);
+    if (over && !tr__aborted(l->job) && !said++) say_left(l, alive);
     if (signals > 1 || over) kill_all(l);
   }
   tr__output_finish(&l->output);
@@ -168,15 +240,16 @@ static void report_culprit(launcher *l, tr_launch_report *report) {
 tr_status tr__launch_processes(tr__job *job, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   TR_TRY(check_single_thread());
   size_t n = (size_t)job->options.nrank;
-  launcher l = {.job = job, .children = calloc(n, sizeof(child)), .polls = calloc(3 * n + 1, sizeof(struct pollfd))};
+  launcher l = {.job = job, .children = calloc(n, sizeof(child)), .polls = calloc(3 * n + 3, sizeof(struct pollfd))};
   tr_status status = TR_OK;
   if (!l.children || !l.polls) {
     status = tr_error(TR_ERR_MEMORY, "launch: no memory for %zu ranks", n);
     goto free_arrays;
   }
   for (size_t r = 0; r < n; r++) l.children[r].pid_fd = -1;
+  prepare_process(&l.before);
   status = tr__output_open(&l.output, &job->options);
-  if (status < 0) goto free_arrays;
+  if (status < 0) goto restore;
   status = tr__watch_open(&l.watch, &l.mask);
   if (status < 0) goto close_output;
   tr__binding_create(job, &l.binding);
@@ -188,6 +261,8 @@ tr_status tr__launch_processes(tr__job *job, tr_rank_main rank_main, void *user,
   tr__watch_close(&l.watch, &l.mask);
 close_output:
   tr__output_close(&l.output);
+restore:
+  restore_process(&l.before);
 free_arrays:
   free(l.polls);
   free(l.children);

@@ -38,14 +38,8 @@ static void watch(tr__watch *w, tr__job *job, int done_fd, int started) {
   while (ended < (uint64_t)started) {
     poll(polls, 2, LOOK_MS);
     if (read(done_fd, &more, sizeof more) == (ssize_t)sizeof more) ended += more;
-    if (tr__watch_signals(w, job) > 1) {
-      sigset_t set;
-      sigemptyset(&set);
-      sigaddset(&set, SIGINT);
-      sigaddset(&set, SIGTERM);
-      sigaddset(&set, SIGHUP);
-      pthread_sigmask(SIG_UNBLOCK, &set, NULL); // ranks that do not listen can still be ended by a third one
-    }
+    if (tr__watch_signals(w, job) > 1)
+      pthread_sigmask(SIG_UNBLOCK, &w->set, NULL); // ranks that do not listen can still be ended by a third one
     tr__watch_progress(w, job);
   }
 }

@@ -7,15 +7,34 @@
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 enum { SPINS = 2000 };
 
-static void fault_in(char *at, size_t nbyte, tr_arena *arena) {
-  if (madvise(at, nbyte, MADV_POPULATE_WRITE) != 0 && arena) tr_arena_prefault(arena); // before Linux 5.14
+static tr_status fault_in(char *at, size_t nbyte, int rank, tr_arena *arena) {
+  if (madvise(at, nbyte, MADV_POPULATE_WRITE) == 0) return TR_OK;
+  if (errno == EINVAL) { // before Linux 5.14
+    if (arena) tr_arena_prefault(arena);
+    return TR_OK;
+  }
+  char size[32];
+  tr_format_bytes(size, sizeof size, (double)nbyte);
+  return tr_error(TR_ERR_MEMORY, "cannot get %s of shared memory for rank %d: %s; use fewer ranks or a smaller model",
+                  size, rank, strerror(errno));
+}
+
+// The arenas this rank will use: its own, then, where speed is the aim, all.
+static tr_status fault_in_arenas(tr_comm *comm) {
+  const tr__job *job = comm->job;
+  TR_TRY(fault_in(comm->arena.base, job->arena_stride, comm->rank, &comm->arena));
+  if (!job->spin || job->options.nrank == 1 || job->options.mode != TR_LAUNCH_PROCESSES) return TR_OK;
+  return fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, comm->rank, NULL);
 }
 
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
@@ -28,10 +47,8 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   comm->spins = job->spin ? SPINS : 0;
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
   tr_arena_wrap(&comm->arena, "shared", arena, job->options.arena_nbyte);
-  fault_in(arena, job->arena_stride, &comm->arena);
-  int others = job->spin && job->options.nrank > 1 && job->options.mode == TR_LAUNCH_PROCESSES;
-  if (others) fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, NULL);
-  tr_status status = tr__group_world(comm, &comm->world);
+  tr_status status = fault_in_arenas(comm);
+  if (status == TR_OK) status = tr__group_world(comm, &comm->world);
   if (status < 0) {
     free(comm);
     return status;
@@ -76,6 +93,7 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
   if (status < 0) abort_with_text(job, rank, status);
   tr__comm_destroy(comm);
   page->status = status;
+  atomic_fetch_add(&page->beat, 1); // the time that a process gets to go begins now
   atomic_store_explicit(&page->life, TR__ENDED, memory_order_release);
   tr_log_set_label("");
   return status;

@@ -128,11 +128,12 @@ static tr_status give_up(tr_request *r, tr_status status) {
   return status;
 }
 
-// The rank to blame while `r` is pending: it may only be queued behind an older request.
+// The rank to blame while `r` is pending, -1 while it moves by itself. A collective may be queued behind an older one
+// of its group that uses the stage; what goes on elsewhere does not hold it up.
 static int awaited(const tr_request *r) {
   if (r->awaits >= 0) return r->awaits;
-  for (const tr_request *older = r->group->comm->head; older; older = older->next)
-    if (older->awaits >= 0) return older->awaits;
+  for (const tr_request *older = r->group->comm->head; older && older != r; older = older->next)
+    if (older->group == r->group && older->kind < TR__SEND && older->awaits >= 0) return older->awaits;
   return -1;
 }
 

@@ -118,7 +118,8 @@ tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
     l->work = comm->work;
     if (l->published >= 0) l->published = -1; // work has withdrawn what was shown
     l->round = 0;
-    l->began = l->sleep = 0;
+    l->began = l->sleep = l->root_since = 0; // own work is not waiting
+    l->ended_seen = -1;
   }
   if (++l->round <= comm->spins) {
     pause_core();

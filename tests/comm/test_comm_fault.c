@@ -369,6 +369,78 @@ static tr_status tell_and_sleep(tr_comm *comm, void *user) {
   return sleep_forever(comm, NULL);
 }
 
+// Rank 1 copies long after rank 2, for which it waited at first, has copied and ended.
+enum { SLOW_NBYTE = 64 << 20 };
+static void sleep_before_copying(void *user, const char *point) {
+  (void)user;
+  if (strcmp(point, "broadcast.copy") == 0) tr_clock_sleep_ns(300000000);
+}
+static tr_status broadcast_last(tr_comm *comm, void *user) {
+  (void)user;
+  char *x = tr_arena_alloc(tr_comm_arena(comm), SLOW_NBYTE);
+  if (tr_comm_rank(comm) == 1) tr_comm_set_hook(comm, sleep_before_copying, NULL);
+  if (tr_comm_rank(comm) == 2) tr_clock_sleep_ns(100000000);
+  return tr_group_broadcast(tr_comm_world(comm), x, SLOW_NBYTE, TR_U8, 0, NULL);
+}
+
+static void rank_that_did_its_part_and_ended_is_not_blamed(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(3, 20);
+  o.arena_nbyte = SLOW_NBYTE;
+  tr_launch_report report;
+  tr_status status = tr_launch(&o, broadcast_last, NULL, &report);
+  if (status < 0) print_error("%s\n", report.text);
+  assert_int_equal(status, TR_OK);
+}
+
+// `signal(SIGCHLD, SIG_IGN)` survives exec, and would hide how a rank ends.
+static void kill_is_seen_though_ends_of_children_are_ignored(void **state) {
+  (void)state;
+  signal(SIGCHLD, SIG_IGN);
+  outcome out = fail_in(killed_in_compute, 2, 30);
+  assert_true(signal(SIGCHLD, SIG_DFL) == SIG_IGN);
+  assert_int_equal(out.status, TR_ERR_PEER);
+  assert_int_equal(out.report.signal, SIGKILL);
+  free_shared_page(out.plan);
+}
+
+static tr_status hang_up(tr_comm *comm, void *user) {
+  (void)user;
+  if (tr_comm_rank(comm) == 0) kill(getppid(), SIGHUP);
+  tr_clock_sleep_ns(200000000);
+  return tr_comm_stop_requested(comm) ? tr_error(TR_ERR_VERIFY, "asked to stop") : TR_OK;
+}
+
+static void ignored_hangup_does_not_stop_ranks(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(2, 20);
+  signal(SIGHUP, SIG_IGN); // as nohup does
+  tr_status status = tr_launch(&o, hang_up, NULL, NULL);
+  signal(SIGHUP, SIG_DFL);
+  assert_int_equal(status, TR_OK);
+  assert_int_equal(tr_launch(&o, hang_up, NULL, NULL), TR_ERR_VERIFY);
+}
+
+static ssize_t write_never(void *user, const char *data, size_t nbyte) {
+  (void)user;
+  (void)data;
+  pause();
+  return (ssize_t)nbyte;
+}
+static tr_status stay_behind(tr_comm *comm, void *user) {
+  (void)user;
+  if (tr_comm_rank(comm) == 0) return TR_OK;
+  FILE *file = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_never});
+  return file && fputs("never written", file) >= 0 ? TR_OK : tr_error(TR_ERR_VERIFY, "no stream");
+}
+
+static void process_that_does_not_go_after_its_end_is_killed(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(2, 0.5);
+  assert_int_equal(tr_launch(&o, stay_behind, NULL, NULL), TR_OK);
+  assert_true(no_children());
+}
+
 static void ranks_end_with_a_killed_launcher(void **state) {
   (void)state;
   _Atomic int32_t *pids = shared_page();
@@ -412,6 +484,10 @@ int main(void) {
       cmocka_unit_test(ranks_that_all_stand_still_are_ended),
       cmocka_unit_test(first_signal_asks_ranks_to_stop),
       cmocka_unit_test(second_signal_ends_at_once),
+      cmocka_unit_test(rank_that_did_its_part_and_ended_is_not_blamed),
+      cmocka_unit_test(kill_is_seen_though_ends_of_children_are_ignored),
+      cmocka_unit_test(ignored_hangup_does_not_stop_ranks),
+      cmocka_unit_test(process_that_does_not_go_after_its_end_is_killed),
       cmocka_unit_test(ranks_end_with_a_killed_launcher),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 static tr_launch_options small(int nrank, tr_launch_mode mode) {
   tr_launch_options o;
@@ -138,6 +139,82 @@ static void much_output_neither_blocks_nor_mixes(void **state) {
   assert_int_equal(last, 1);
 }
 
+// Standard output becomes a pipe; a child reads it into `path` from `delay` seconds on (never, if negative).
+typedef struct slow_reader {
+  int old_out, unread_fd;
+  pid_t child;
+  char path[64];
+} slow_reader;
+
+static void read_all_into(int from, const char *path) {
+  char data[4096];
+  int to = open(path, O_WRONLY | O_TRUNC);
+  for (ssize_t n; (n = read(from, data, sizeof data)) > 0;)
+    if (write(to, data, (size_t)n) != n) _exit(1);
+  _exit(0);
+}
+
+static slow_reader slow_reader_begin(double delay) {
+  slow_reader s = {.path = "/tmp/trireme-launch-XXXXXX"};
+  int fds[2];
+  fflush(NULL);
+  close(mkstemp(s.path));
+  assert_int_equal(pipe(fds), 0);
+  s.old_out = dup(STDOUT_FILENO);
+  dup2(fds[1], STDOUT_FILENO);
+  close(fds[1]);
+  s.unread_fd = fds[0];
+  s.child = delay < 0 ? 0 : fork();
+  if (delay >= 0 && s.child == 0) {
+    close(STDOUT_FILENO);
+    tr_clock_sleep_ns((int64_t)(delay * 1e9));
+    read_all_into(fds[0], s.path);
+  }
+  return s;
+}
+
+static void slow_reader_end(slow_reader *s) {
+  dup2(s->old_out, STDOUT_FILENO);
+  close(s->old_out);
+  close(s->unread_fd);
+  if (s->child) waitpid(s->child, NULL, 0);
+}
+
+static tr_status print_much_and_stay(tr_comm *comm, void *user) {
+  if (tr_comm_rank(comm) > 0) TR_TRY(print_much(comm, user));
+  TR_TRY(tr_group_barrier(tr_comm_world(comm)));
+  if (user) tr_clock_sleep_ns(2000000000);
+  return TR_OK;
+}
+
+static void output_that_nobody_reads_stops_nobody(void **state) {
+  (void)state;
+  tr_launch_options o = small(3, TR_LAUNCH_PROCESSES);
+  slow_reader s = slow_reader_begin(-1);
+  tr_status status = tr_launch(&o, print_much_and_stay, NULL, NULL);
+  slow_reader_end(&s);
+  unlink(s.path);
+  assert_int_equal(status, TR_OK);
+}
+
+static void dropped_lines_are_counted(void **state) {
+  (void)state;
+  tr_launch_options o = small(3, TR_LAUNCH_PROCESSES);
+  slow_reader s = slow_reader_begin(1.5);
+  tr_status status = tr_launch(&o, print_much_and_stay, &o, NULL);
+  slow_reader_end(&s);
+  int lines = count_lines_with(s.path, "fill a pipe soon"), dropped = 0, more;
+  char line[256];
+  FILE *file = fopen(s.path, "r");
+  while (fgets(line, sizeof line, file))
+    if (sscanf(line, "[launcher] %d lines dropped", &more) == 1) dropped += more;
+  fclose(file);
+  unlink(s.path);
+  assert_int_equal(status, TR_OK);
+  assert_true(dropped > 0);
+  assert_int_equal(lines + dropped, 40000);
+}
+
 static tr_status look_around(tr_comm *comm, void *user) {
   int threads = *(int *)user, size = tr_comm_size(comm);
   char label[24];
@@ -172,6 +249,22 @@ static tr_status return_ok(tr_comm *comm, void *user) {
   (void)comm;
   (void)user;
   return TR_OK;
+}
+
+static void many_ranks_start_under_a_small_file_limit(void **state) {
+  (void)state;
+  struct rlimit before, low, after;
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 400) return;
+  low = before;
+  low.rlim_cur = 64;
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+  tr_launch_options o = small(40, TR_LAUNCH_PROCESSES);
+  tr_status status = tr_launch(&o, return_ok, NULL, NULL);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &after), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  assert_int_equal(status, TR_OK);
+  assert_int_equal(after.rlim_cur, 64);
 }
 
 static void wrong_options_are_refused_with_numbers(void **state) {
@@ -262,7 +355,10 @@ int main(void) {
       cmocka_unit_test(output_is_prefixed_except_that_of_rank_0),
       cmocka_unit_test(log_files_hold_all_output),
       cmocka_unit_test(much_output_neither_blocks_nor_mixes),
+      cmocka_unit_test(output_that_nobody_reads_stops_nobody),
+      cmocka_unit_test(dropped_lines_are_counted),
       cmocka_unit_test(ranks_find_what_was_asked_for),
+      cmocka_unit_test(many_ranks_start_under_a_small_file_limit),
       cmocka_unit_test(wrong_options_are_refused_with_numbers),
       cmocka_unit_test(forking_from_several_threads_is_refused),
       cmocka_unit_test(ranks_that_fit_have_cores_of_their_own),
