@@ -21,6 +21,7 @@ refuse() {
 : >empty.txt
 echo hi >short.txt
 echo 'no folder' >in-the-way
+mkfifo pipe.yaml
 printf 'model:\n  width: [32\n  heads: 2\nlr:\n' >syntax.yaml
 printf 'model:\n  width: 32\n  haeds: 2\n' >unknown.yaml
 printf 'model:\n  width: 32\n  heads: many\n' >number.yaml
@@ -58,9 +59,13 @@ refuse 4 'short.txt: its 3 tokens' data.path=short.txt
 refuse 4 'text.txt: its [0-9]+ tokens .* smaller val_fraction' data.sequence=100000
 refuse 5 'do not fit in .*weights .*gradients .*optimizer .*activations .*smaller model' model.width=16384 model.layers=100
 refuse 5 '256 ranks x .* do not fit in' -n 256 batch.sequences=256 model.width=4096 model.layers=24
+refuse 3 'batch.sequences: 1000000000 sequences make .* passes .*; at most 4096' batch.sequences=1G
+refuse 3 'train.folder: the name of the run.s folder is empty' train.folder=
+refuse 3 'train.folder: [0-9]+ bytes are too long for a folder' "train.folder=$(printf 'long/%.0s' {1..900})x"
 refuse 10 'in-the-way' train.folder=in-the-way
 refuse 10 'in-the-way' train.folder=in-the-way/below
 refuse 10 'none.yaml: .*No such file' none.yaml
+refuse 10 'pipe.yaml: a pipe' pipe.yaml
 refuse 3 'syntax.yaml:3:[0-9]+: not valid YAML' syntax.yaml
 refuse 3 'unknown.yaml:3:[0-9]+: .*"model.haeds"; did you mean "model.heads"' unknown.yaml
 refuse 3 'number.yaml:3:[0-9]+: .*"many" is not a whole number' number.yaml
