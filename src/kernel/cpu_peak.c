@@ -30,7 +30,7 @@ static void *peak_thread(void *argument) {
   atomic_fetch_sub(j->waiting, 1);
   while (atomic_load(j->waiting) > 0) sched_yield(); // all are made before any waits for long
   const double start = tr_clock_seconds();
-  double flops = 0, now = start;
+  double flops = 0, now;
   do {
     flops += burst(j);
     now = tr_clock_seconds();
