@@ -20,14 +20,13 @@ static tr_status run_forward(tr_run *run, const tr_op *op) {
   return TR_OK;
 }
 
-// The last piece has just written this micro-batch's losses.
-static void add_losses(tr_run *run, const tr_op *op, const tr_model_input *input) {
-  const char *loss = tr__run_resolve(run, op, &run->plan.value[tr_model_loss_value(run->options.model)]);
-  for (int64_t r = 0; r < input->rows; r++) {
-    if (input->target[r] < 0) continue;
-    run->loss_sum +=
-        run->wide == TR_F64 ? ((const double *)(const void *)loss)[r] : ((const float *)(const void *)loss)[r];
-  }
+// `sum` and the losses of rows [first, last), which the last piece has just written, added in row order.
+static double add_losses(const tr_run *run, const tr_op *op, const tr_model_input *input, int64_t first, int64_t last,
+                         double sum) {
+  const void *loss = tr__run_resolve(run, op, &run->plan.value[tr_model_loss_value(run->options.model)]);
+  for (int64_t r = first; r < last; r++)
+    if (input->target[r] >= 0) sum += run->wide == TR_F64 ? ((const double *)loss)[r] : ((const float *)loss)[r];
+  return sum;
 }
 
 static tr_status run_backward(tr_run *run, const tr_op *op) {
@@ -35,7 +34,8 @@ static tr_status run_backward(tr_run *run, const tr_op *op) {
   int last = tr_model_pieces(run->options.model) - 1;
   for (uint32_t i = op->piece_end; i-- > op->piece_begin;) {
     TR_TRY(tr__run_piece_backward(run, (int)i, input, op));
-    if ((int)i == last && op->kind != TR_OP_W) add_losses(run, op, input);
+    if ((int)i == last && op->kind != TR_OP_W)
+      run->loss_sum = add_losses(run, op, input, 0, input->rows, run->loss_sum);
     TR_TRY(between_pieces(run));
   }
   return TR_OK;
@@ -122,14 +122,7 @@ tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_
     if (run->options.comm) tr_comm_beat(run->options.comm);
     if (run->options.comm) TR_TRY(tr_comm_check(run->options.comm));
   }
-  const tr__place *place = &run->plan.value[tr_model_loss_value(run->options.model)];
-  const char *loss = run->slot[place->where] + place->offset;
-  for (int s = 0; s < input->nseq; s++) {
-    loss_of_sequence[s] = 0;
-    for (int64_t r = input->start[s]; r < input->start[s + 1]; r++)
-      if (input->target[r] >= 0)
-        loss_of_sequence[s] +=
-            run->wide == TR_F64 ? ((const double *)(const void *)loss)[r] : ((const float *)(const void *)loss)[r];
-  }
+  for (int s = 0; s < input->nseq; s++)
+    loss_of_sequence[s] = add_losses(run, &op, input, input->start[s], input->start[s + 1], 0);
   return TR_OK;
 }
