@@ -250,7 +250,7 @@ static tr_status bench_open(bench *b, int nthread, tr_dtype type) {
   b->token = tr_arena_alloc(&b->memory, ROWS * sizeof *b->token);
   b->position = tr_arena_alloc(&b->memory, ROWS * sizeof *b->position);
   if (!b->position) return TR_ERR_MEMORY;
-  tr_arena_prefault(&b->memory);
+  tr_arena_prefault(&b->memory, NULL, NULL);
   fill(b, (size_t)VOCAB * WIDTH);
   return tr_compute_open(tr_kernels_cpu(), b->pool, &b->scratch, &b->c);
 }

@@ -77,11 +77,15 @@ void tr_arena_reset(tr_arena *arena, size_t mark) {
   if (mark <= arena->used) arena->used = mark;
 }
 
-void tr_arena_prefault(tr_arena *arena) {
+void tr_arena_prefault(tr_arena *arena, void (*progress)(void *user), void *user) {
+  enum { BLOCK = 64 << 20 };
   if (arena->size == 0) return;
   // Writing each page its own first byte keeps contents: wrapped memory may already be in use.
   size_t page = page_size();
   volatile char *base = arena->base;
-  for (size_t i = 0; i < arena->size; i += page) base[i] = base[i];
+  for (size_t i = 0; i < arena->size; i += page) {
+    base[i] = base[i];
+    if (progress && i % BLOCK == 0) progress(user);
+  }
   base[arena->size - 1] = base[arena->size - 1];
 }

@@ -7,6 +7,8 @@
 // file or the new one. Every failure names the path and the system's reason, and leaves no temporary file.
 #include "trireme/base/file.h"
 
+#include "base/guard_internal.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +23,15 @@
 
 enum { DEPTH_MAX = 64, READ_STEP = 1 << 16 };
 
+const char *tr_errno_advice(int error) {
+  if (error == EMFILE) return "; this process may open no more: raise the limit with ulimit -n";
+  if (error == ENFILE) return "; this machine may open no more: close others or raise fs.file-max with sysctl";
+  return "";
+}
+
 // errno as a recorded failure: "PATH: cannot VERB: reason".
 static tr_status io_error(const char *path, const char *verb) {
-  return tr_error(TR_ERR_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
+  return tr_error(TR_ERR_IO, "%s: cannot %s: %s%s", path, verb, strerror(errno), tr_errno_advice(errno));
 }
 
 static int open_again(const char *path, int flags, mode_t mode) {
@@ -36,7 +44,7 @@ static int open_again(const char *path, int flags, mode_t mode) {
 tr_status tr_file_map_open(const char *path, tr_file_map *out) {
   struct stat about;
   tr_status status = TR_OK;
-  tr_file_map map = {0};
+  tr_file_map map = {.guard = TR__GUARD_NONE};
   int fd = open_again(path, O_RDONLY | O_NONBLOCK, 0); // opening a FIFO must not wait
   if (fd < 0) return io_error(path, "open");
   if (fstat(fd, &about) != 0) {
@@ -46,8 +54,12 @@ tr_status tr_file_map_open(const char *path, tr_file_map *out) {
   } else if (about.st_size > 0) {
     map.nbyte = (size_t)about.st_size;
     void *data = mmap(NULL, map.nbyte, PROT_READ, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) status = io_error(path, "map");
-    map.data = data;
+    if (data == MAP_FAILED) {
+      status = io_error(path, "map");
+    } else {
+      map.data = data;
+      map.guard = tr__guard_add(data, map.nbyte);
+    }
   }
   close(fd);
   if (status == TR_OK) *out = map;
@@ -55,8 +67,17 @@ tr_status tr_file_map_open(const char *path, tr_file_map *out) {
 }
 
 void tr_file_map_close(tr_file_map *map) {
-  if (map->data) munmap((void *)map->data, map->nbyte);
-  *map = (tr_file_map){0};
+  if (map->data) {
+    tr__guard_remove(map->guard);
+    munmap((void *)map->data, map->nbyte);
+  }
+  *map = (tr_file_map){.guard = TR__GUARD_NONE};
+}
+
+tr_status tr_file_map_check(const tr_file_map *map, const char *path) {
+  if (!map->data || !tr__guard_torn(map->guard)) return TR_OK;
+  return tr_error(TR_ERR_IO, "%s: part of it could not be read: it was cut short while in use, or its disk failed",
+                  path);
 }
 
 // Read to the end or to one byte past the limit, whatever the file claims its size is (pipes and /proc say 0).

@@ -8,15 +8,25 @@
 #include <math.h>
 #include <stdlib.h>
 
-tr_status tr_json_parse(const char *text, size_t nbyte, const char *name, json_t **out) {
+static tr_status parse(const char *text, size_t nbyte, const char *name, size_t flags, json_t **out) {
   json_error_t error;
-  json_t *root = json_loadb(text, nbyte, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_loadb(text, nbyte, JSON_REJECT_DUPLICATES | flags, &error);
   if (!root) {
-    tr_status code = json_error_code(&error) == json_error_out_of_memory ? TR_ERR_MEMORY : TR_ERR_DATA;
-    return tr_error(code, "%s:%d:%d: not valid JSON: %s", name, error.line, error.column, error.text);
+    enum json_error_code code = json_error_code(&error);
+    int zero = code == json_error_null_character || code == json_error_null_byte_in_key;
+    return tr_error(code == json_error_out_of_memory ? TR_ERR_MEMORY : TR_ERR_DATA, "%s:%d:%d: not valid JSON: %s",
+                    name, error.line, error.column, zero ? "a zero byte in a string is not allowed" : error.text);
   }
   *out = root;
   return TR_OK;
+}
+
+tr_status tr_json_parse(const char *text, size_t nbyte, const char *name, json_t **out) {
+  return parse(text, nbyte, name, 0, out);
+}
+
+tr_status tr_json_parse_with_zeros(const char *text, size_t nbyte, const char *name, json_t **out) {
+  return parse(text, nbyte, name, JSON_ALLOW_NUL, out);
 }
 
 tr_status tr_json_load(const char *path, size_t limit, json_t **out) {

@@ -6,6 +6,7 @@
 // anonymous memory. The ranges are sized for the largest use; pages that nobody touches do not exist.
 #include "comm_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/file.h"
 #include "trireme/base/text.h"
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static size_t round_to_pages(size_t n) {
 static tr_status refuse(const char *what, size_t nbyte) {
   char size[32];
   tr_format_bytes(size, sizeof size, (double)nbyte);
-  return tr_error(TR_ERR_MEMORY, "cannot map %s of %s: %s", size, what, strerror(errno));
+  return tr_error(TR_ERR_MEMORY, "cannot map %s of %s: %s%s", size, what, strerror(errno), tr_errno_advice(errno));
 }
 
 // Map a new memory file of nbyte over the reserved range at `where`.

@@ -29,7 +29,8 @@ static tr_status open_stream(tr__stream *s, int rank) {
   s->line = malloc(PREFIX_MOST + LINE_MOST + 1);
   if (!s->line) return tr_error(TR_ERR_MEMORY, "launch: no memory for the output of rank %d", rank);
   if (pipe2(fds, O_CLOEXEC) != 0)
-    return tr_error(TR_ERR_IO, "launch: cannot make a pipe for rank %d: %s", rank, strerror(errno));
+    return tr_error(TR_ERR_IO, "launch: cannot make a pipe for rank %d: %s%s", rank, strerror(errno),
+                    tr_errno_advice(errno));
   s->read_fd = fds[0];
   s->write_fd = fds[1];
   fcntl(s->read_fd, F_SETFL, O_NONBLOCK);
@@ -42,7 +43,7 @@ static tr_status open_log(tr__output *o, const char *folder, int rank) {
   // Appended to, so that a resumed run keeps what was said before; a pipe nobody reads is refused, not waited for.
   o->log_fds[rank] = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
   if (o->log_fds[rank] >= 0) return TR_OK;
-  return tr_error(TR_ERR_IO, "launch: cannot write '%s': %s", path, strerror(errno));
+  return tr_error(TR_ERR_IO, "launch: cannot write '%s': %s%s", path, strerror(errno), tr_errno_advice(errno));
 }
 
 static tr_status open_rank(tr__output *o, const tr_launch_options *options, int rank) {

@@ -15,12 +15,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { SPINS = 2000 };
+enum { SPINS = 2000, POPULATE_BYTES = 64 << 20 };
 
-static tr_status fault_in(char *at, size_t nbyte, int rank, tr_arena *arena) {
-  if (madvise(at, nbyte, MADV_POPULATE_WRITE) == 0) return TR_OK;
+static void beat(void *comm) { tr_comm_beat(comm); }
+
+static tr_status fault_in(char *at, size_t nbyte, tr_comm *comm, tr_arena *arena) {
+  int rank = comm->rank, failed = 0;
+  for (size_t i = 0; i < nbyte && !failed; i += POPULATE_BYTES) {
+    failed = madvise(at + i, nbyte - i < POPULATE_BYTES ? nbyte - i : POPULATE_BYTES, MADV_POPULATE_WRITE) != 0;
+    tr_comm_beat(comm);
+  }
+  if (!failed) return TR_OK;
   if (errno == EINVAL) { // before Linux 5.14
-    if (arena) tr_arena_prefault(arena);
+    if (arena) tr_arena_prefault(arena, beat, comm);
     return TR_OK;
   }
   char size[32];
@@ -32,9 +39,9 @@ static tr_status fault_in(char *at, size_t nbyte, int rank, tr_arena *arena) {
 // The arenas this rank will use: its own, then, where speed is the aim, all.
 static tr_status fault_in_arenas(tr_comm *comm) {
   const tr__job *job = comm->job;
-  TR_TRY(fault_in(comm->arena.base, job->arena_stride, comm->rank, &comm->arena));
+  TR_TRY(fault_in(comm->arena.base, job->arena_stride, comm, &comm->arena));
   if (!job->spin || job->options.nrank == 1 || job->options.mode != TR_LAUNCH_PROCESSES) return TR_OK;
-  return fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, comm->rank, NULL);
+  return fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, comm, NULL);
 }
 
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {

@@ -44,6 +44,8 @@ tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int 
   return TR_OK;
 }
 
+static void beat(void *comm) { tr_comm_beat(comm); }
+
 // Private memory in the order of the prediction.
 static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   const tr_run_options *o = &run->options;
@@ -60,7 +62,7 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
   tr_arena_wrap(&run->scratch, "kernel scratch", scratch, need->kernel_scratch);
-  tr_arena_prefault(&run->memory);
+  tr_arena_prefault(&run->memory, o->comm ? beat : NULL, o->comm);
   return TR_OK;
 }
 

@@ -130,7 +130,7 @@ static void prefault_keeps_contents(void **state) {
   assert_int_equal(tr_arena_create(&arena, "test", 100000), TR_OK);
   char *block = tr_arena_alloc(&arena, 90000);
   memset(block, 0x5C, 90000);
-  tr_arena_prefault(&arena);
+  tr_arena_prefault(&arena, NULL, NULL);
   for (size_t i = 0; i < 90000; i++) assert_int_equal(block[i], 0x5C);
   tr_arena_destroy(&arena);
 }

@@ -194,6 +194,44 @@ static void maps_of_empty_missing_and_special_files(void **state) {
   assert_int_equal(tr_file_map_open(in_top("fifo"), &map), TR_ERR_IO); // and does not wait for a writer
 }
 
+static tr_status map_it(const char *path) {
+  tr_file_map map;
+  tr_status status = tr_file_map_open(path, &map);
+  if (status == TR_OK) tr_file_map_close(&map);
+  return status;
+}
+
+static tr_status read_it(const char *path) {
+  char *data = NULL;
+  size_t nbyte = 0;
+  tr_status status = tr_file_read(path, 100, &data, &nbyte);
+  free(data);
+  return status;
+}
+
+static tr_status write_it(const char *path) { return tr_file_write_atomic(path, "new", 3); }
+static tr_status append_it(const char *path) { return tr_file_append(path, "new", 3); }
+
+static void too_many_open_files_are_named_with_what_helps(void **state) {
+  (void)state;
+  tr_status (*const rows[])(const char *) = {map_it, read_it, write_it, append_it, tr_file_sync_folder};
+  struct rlimit before, none;
+  assert_int_equal(tr_file_write_atomic(in_top("file"), "old", 3), TR_OK);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = before;
+  none.rlim_cur = 0; // nothing can be opened; what is open stays open
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    tr_status status = rows[i](in_top("file"));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, TR_ERR_IO);
+    assert_non_null(strstr(tr_status_text(), top));
+    assert_non_null(strstr(tr_status_text(), "Too many open files"));
+    assert_non_null(strstr(tr_status_text(), "ulimit -n"));
+  }
+  assert_content(in_top("file"), "old", 3);
+}
+
 static void folders_are_made_with_their_parents(void **state) {
   (void)state;
   assert_int_equal(tr_file_make_folders(in_top("a/b//c/")), TR_OK);
@@ -307,6 +345,7 @@ int main(void) {
       IN_FOLDER(large_files_come_back_whole),
       IN_FOLDER(write_all_goes_on_after_short_writes),
       IN_FOLDER(maps_of_empty_missing_and_special_files),
+      IN_FOLDER(too_many_open_files_are_named_with_what_helps),
       IN_FOLDER(folders_are_made_with_their_parents),
       IN_FOLDER(removing_a_tree_stays_inside_it),
       IN_FOLDER(removing_what_is_missing_or_everything),

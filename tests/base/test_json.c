@@ -113,6 +113,8 @@ static void bad_documents_are_refused_with_their_place(void **state) {
       {"{\"a\": nan}", "not valid JSON: invalid token", TR_ERR_DATA},
       {"[\"\xff\"]", "not valid JSON: unable to decode byte 0xff", TR_ERR_DATA},
       {"12", "not valid JSON: '[' or '{' expected", TR_ERR_DATA},
+      {"[\"a\\u0000\"]", "config.json:1:10: not valid JSON: a zero byte in a string is not allowed", TR_ERR_DATA},
+      {"{\"\\u0000\": 1}", "not valid JSON: a zero byte in a string is not allowed", TR_ERR_DATA},
   };
   (void)state;
   for (size_t i = 0; i < COUNT(row); i++) {

@@ -35,7 +35,8 @@ void tr_arena_destroy(tr_arena *arena); // unmaps what create mapped; wrapped me
 void *tr_arena_alloc(tr_arena *arena, size_t nbyte);
 size_t tr_arena_mark(const tr_arena *arena);       // the present position
 void tr_arena_reset(tr_arena *arena, size_t mark); // give back everything taken since that mark
-void tr_arena_prefault(tr_arena *arena);           // touch every page, so that no step pays for it
+// Touch every page, so that no step pays for it; progress(user), which may be NULL, is called every 64 MiB.
+void tr_arena_prefault(tr_arena *arena, void (*progress)(void *user), void *user);
 
 // `nbyte` rounded up to TR_ARENA_ALIGN: what one block of that size takes.
 static inline size_t tr_arena_rounded(size_t nbyte) {

@@ -12,6 +12,8 @@
 // depth is bounded by jansson (2048). TR_ERR_DATA names file and place; TR_ERR_IO when the file cannot be read. The
 // caller releases *out with json_decref.
 tr_status tr_json_parse(const char *text, size_t nbyte, const char *name, json_t **out);
+// The same, but values (not keys) may hold zero bytes: use json_string_length.
+tr_status tr_json_parse_with_zeros(const char *text, size_t nbyte, const char *name, json_t **out);
 tr_status tr_json_load(const char *path, size_t limit, json_t **out);
 // Typed members of an object; TR_ERR_DATA names file, key and type. `required` 0: *out is left as it is when the key
 // is absent or null. A string belongs to the object.
