@@ -112,6 +112,11 @@ static void bench_attention(bench *b) {
   const double product_flops = (double)ROWS * ROWS * WIDTH; // of one causal product: half of the square
   report_flops(b, "attention forward", best_time(b, run_attention, &p), 2 * product_flops);
   report_flops(b, "attention backward", best_time(b, run_attention_backward, &p), 5 * product_flops);
+  p.window = ROWS / 8;
+  const double share = (double)p.window / ROWS * (2 - (double)p.window / ROWS); // of the pairs without a window
+  report_flops(b, "attention forward, window 128", best_time(b, run_attention, &p), 2 * share * product_flops);
+  report_flops(b, "attention backward, window 128", best_time(b, run_attention_backward, &p),
+               5 * share * product_flops);
 }
 
 static void run_head(bench *b, const void *argument) {
@@ -136,6 +141,33 @@ static void run_norm_backward(bench *b, const void *argument) {
   (void)argument;
   b->c.kernels->layernorm_backward(&b->c, ROWS, WIDTH, b->type, b->b, b->a, b->b, b->wide, b->wide + ROWS, b->out, 1,
                                    b->more, b->more + WIDTH, 1);
+}
+static tr_rmsnorm rms_shape(const bench *b) { return (tr_rmsnorm){ROWS, 1, WIDTH, WIDTH, WIDTH, b->type, 1e-5f}; }
+static void run_rms(bench *b, const void *argument) {
+  (void)argument;
+  const tr_rmsnorm p = rms_shape(b);
+  b->c.kernels->rmsnorm_forward(&b->c, &p, b->a, b->b, b->out, b->wide);
+}
+static void run_rms_backward(bench *b, const void *argument) {
+  (void)argument;
+  const tr_rmsnorm p = rms_shape(b);
+  b->c.kernels->rmsnorm_backward(&b->c, &p, b->b, b->a, b->b, b->wide, b->out, 1, b->more, 1);
+}
+static void run_rope(bench *b, const void *argument) {
+  (void)argument;
+  double frequency[WIDTH / HEADS / 2];
+  for (int i = 0; i < WIDTH / HEADS / 2; i++) frequency[i] = 1.0 / (1 + 300 * i);
+  tr_rope p = {.rows = ROWS, .count = HEADS, .dim = WIDTH / HEADS, .ld = WIDTH, .type = b->type, .scale = 1};
+  p.position = b->position, p.frequency = frequency;
+  b->c.kernels->rope(&b->c, &p, b->out);
+}
+static void run_swiglu(bench *b, const void *argument) {
+  (void)argument;
+  b->c.kernels->swiglu_forward(&b->c, ROWS, HIDDEN / 2, b->type, b->a, b->out);
+}
+static void run_swiglu_backward(bench *b, const void *argument) {
+  (void)argument;
+  b->c.kernels->swiglu_backward(&b->c, ROWS, HIDDEN / 2, b->type, b->a, b->b, b->out);
 }
 static void run_gelu(bench *b, const void *argument) {
   (void)argument;
@@ -208,6 +240,11 @@ static void bench_memory(bench *b) {
                large = (double)ROWS * HIDDEN * e;
   report_bytes(b, "layernorm forward", best_time(b, run_norm, NULL), 2 * small);
   report_bytes(b, "layernorm backward", best_time(b, run_norm_backward, NULL), 4 * small);
+  report_bytes(b, "rmsnorm forward", best_time(b, run_rms, NULL), 2 * small);
+  report_bytes(b, "rmsnorm backward", best_time(b, run_rms_backward, NULL), 4 * small);
+  report_bytes(b, "rope", best_time(b, run_rope, NULL), 2 * small);
+  report_bytes(b, "swiglu forward", best_time(b, run_swiglu, NULL), 1.5 * large);
+  report_bytes(b, "swiglu backward", best_time(b, run_swiglu_backward, NULL), 2.5 * large);
   report_bytes(b, "gelu forward", best_time(b, run_gelu, NULL), 2 * large);
   report_bytes(b, "gelu backward", best_time(b, run_gelu_backward, NULL), 3 * large);
   report_bytes(b, "residual", best_time(b, run_residual, NULL), 3 * small);

@@ -42,6 +42,9 @@ static tr_status check(const tr_attention *p) {
                     p->head_kv);
   if (p->type != TR_F32 && p->type != TR_BF16)
     return tr_error(TR_ERR_USAGE, "attention of %s; the CPU table takes f32 and bf16", tr_dtype_name(p->type));
+  if (p->window < 0)
+    return tr_error(TR_ERR_USAGE, "attention with a window of %lld keys; 0 (all) or more would work",
+                    (long long)p->window);
   return TR_OK;
 }
 

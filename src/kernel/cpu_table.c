@@ -96,10 +96,14 @@ static void norm_backward_task(void *context, int task, int worker) {
   j->simd->norm_backward(&j->norm, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task), part, part + n);
 }
 
+// The most that any number of rows up to this one takes: 513 rows are fewer parts than 510.
+static size_t norm_parts_bytes(int64_t rows, int64_t floats) {
+  return tr_arena_rounded((size_t)(tr__min(tr__ceil_div(rows, 16), NORM_PARTS) * floats) * sizeof(float));
+}
+
 static size_t norm_backward_scratch(int64_t rows, int64_t width, tr_dtype type) {
   (void)type;
-  // The most that any number of rows up to this one makes: 513 rows are fewer parts than 510.
-  return tr_arena_rounded((size_t)(tr__min(tr__ceil_div(rows, 16), NORM_PARTS) * 2 * width) * sizeof(float));
+  return norm_parts_bytes(rows, 2 * width);
 }
 
 static void norm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *dy,
@@ -123,6 +127,56 @@ static void norm_backward(const tr_compute *c, int64_t rows, int64_t width, tr_d
     simd->add((size_t)width, TR_F32, job.parts + 2 * t * width, dgamma);
     simd->add((size_t)width, TR_F32, job.parts + (2 * t + 1) * width, dbeta);
   }
+  tr_arena_reset(c->scratch, mark);
+}
+
+// --- RMSNorm ---
+
+typedef struct rms_job {
+  const tr_simd *simd;
+  tr_rms norm;
+  int64_t per_task;
+  float *parts; // [ntask][width]
+} rms_job;
+
+static void rms_forward_task(void *context, int task, int worker) {
+  const rms_job *j = context;
+  (void)worker;
+  j->simd->rms_forward(&j->norm, task * j->per_task, tr__min(j->norm.p->rows, (task + 1) * j->per_task));
+}
+
+static void rmsnorm_forward(const tr_compute *c, const tr_rmsnorm *p, const void *x, const void *gamma, void *y,
+                            void *rstd) {
+  const int64_t n = p->count * p->width;
+  rms_job job = {.simd = tr__simd(c), .per_task = rows_per_task(n)};
+  job.norm = (tr_rms){.p = p, .x = x, .gamma = gamma, .y = y, .rstd = rstd};
+  tr_pool_run(c->pool, row_tasks(p->rows, n), rms_forward_task, &job);
+}
+
+static void rms_backward_task(void *context, int task, int worker) {
+  const rms_job *j = context;
+  const tr_rmsnorm *p = j->norm.p;
+  float *part = j->parts + task * p->width;
+  (void)worker;
+  memset(part, 0, (size_t)p->width * sizeof *part);
+  j->simd->rms_backward(&j->norm, task * j->per_task, tr__min(p->rows, (task + 1) * j->per_task), part);
+}
+
+static size_t rmsnorm_backward_scratch(const tr_rmsnorm *p) { return norm_parts_bytes(p->rows, p->width); }
+
+static void rmsnorm_backward(const tr_compute *c, const tr_rmsnorm *p, const void *dy, const void *x,
+                             const void *gamma, const void *rstd, void *dx, int add_dx, void *dgamma, int add) {
+  const tr_simd *simd = tr__simd(c);
+  const size_t mark = tr_arena_mark(c->scratch);
+  rms_job job = {.simd = simd, .per_task = norm_rows_per_part(p->rows)};
+  job.norm = (tr_rms){.p = p, .x = x, .gamma = gamma, .dy = dy, .dx = dx, .add_dx = add_dx};
+  job.norm.rstd = (float *)(uintptr_t)rstd; // read only in this direction
+  job.parts = tr_arena_alloc(c->scratch, rmsnorm_backward_scratch(p));
+  if (!job.parts) return; // as in norm_backward
+  const int parts = p->width > 0 ? (int)tr__ceil_div(p->rows, job.per_task) : 0;
+  tr_pool_run(c->pool, parts, rms_backward_task, &job);
+  if (!add) memset(dgamma, 0, (size_t)p->width * sizeof(float));
+  for (int t = 0; t < parts; t++) simd->add((size_t)p->width, TR_F32, job.parts + t * p->width, dgamma);
   tr_arena_reset(c->scratch, mark);
 }
 
@@ -243,18 +297,62 @@ static double sum_squares(const tr_compute *c, size_t n, const float *x) {
   return total;
 }
 
-// --- rows: embedding, residual, column sums ---
+// --- rows: SwiGLU, rotary positions, embedding, residual, column sums ---
 
 typedef struct row_job {
   const tr_simd *simd;
   int64_t rows, width, per_task;
   tr_dtype type;
   tr_embed embed;
+  const tr_rope *rope;
   const void *x, *y;
   const tr_dropout *dropout;
   void *out;
   int add;
 } row_job;
+
+// Rows of x are twice as wide as those of y and dy.
+static void swiglu_forward_task(void *context, int task, int worker) {
+  const row_job *j = context;
+  const int64_t first = task * j->per_task, rows = tr__min(j->rows - first, j->per_task);
+  (void)worker;
+  j->simd->swiglu_forward(rows, j->width, j->type, tr__elem(j->type, j->x, 2 * first * j->width),
+                          tr__elem_mut(j->type, j->out, first * j->width));
+}
+
+static void swiglu_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x, void *y) {
+  row_job job = {.simd = tr__simd(c), .rows = rows, .width = width, .per_task = rows_per_task(width)};
+  job.type = type, job.x = x, job.out = y;
+  tr_pool_run(c->pool, row_tasks(rows, width), swiglu_forward_task, &job);
+}
+
+static void swiglu_backward_task(void *context, int task, int worker) {
+  const row_job *j = context;
+  const int64_t first = task * j->per_task, rows = tr__min(j->rows - first, j->per_task);
+  (void)worker;
+  j->simd->swiglu_backward(rows, j->width, j->type, tr__elem(j->type, j->x, 2 * first * j->width),
+                           tr__elem(j->type, j->y, first * j->width),
+                           tr__elem_mut(j->type, j->out, 2 * first * j->width));
+}
+
+static void swiglu_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                            const void *dy, void *dx) {
+  row_job job = {.simd = tr__simd(c), .rows = rows, .width = width, .per_task = rows_per_task(width)};
+  job.type = type, job.x = x, job.y = dy, job.out = dx;
+  tr_pool_run(c->pool, row_tasks(rows, width), swiglu_backward_task, &job);
+}
+
+static void rope_task(void *context, int task, int worker) {
+  const row_job *j = context;
+  (void)worker;
+  j->simd->rope(j->rope, j->out, task * j->per_task, tr__min(j->rows, (task + 1) * j->per_task));
+}
+
+static void rope(const tr_compute *c, const tr_rope *p, void *x) {
+  const int64_t n = p->count * p->dim;
+  row_job job = {.simd = tr__simd(c), .rows = p->rows, .per_task = rows_per_task(n), .rope = p, .out = x};
+  tr_pool_run(c->pool, row_tasks(p->rows, n), rope_task, &job);
+}
 
 static void embed_forward_task(void *context, int task, int worker) {
   const row_job *j = context;
@@ -356,8 +454,10 @@ static size_t column_sum_scratch(int64_t rows, int64_t width, tr_dtype type) {
     .name = (text), .open = cpu_open, .close = cpu_close, .matmul = tr__cpu_matmul,                                  \
     .matmul_scratch = tr__cpu_matmul_scratch, .layernorm_forward = norm_forward,                                     \
     .layernorm_backward = norm_backward, .layernorm_backward_scratch = norm_backward_scratch,                        \
-    .gelu_forward = gelu_forward, .gelu_backward = gelu_backward, .embedding_forward = embed_forward,                \
-    .embedding_backward = embed_backward, .residual_forward = residual_forward,                                      \
+    .rmsnorm_forward = rmsnorm_forward, .rmsnorm_backward = rmsnorm_backward,                                        \
+    .rmsnorm_backward_scratch = rmsnorm_backward_scratch, .rope = rope, .swiglu_forward = swiglu_forward,            \
+    .swiglu_backward = swiglu_backward, .gelu_forward = gelu_forward, .gelu_backward = gelu_backward,                \
+    .embedding_forward = embed_forward, .embedding_backward = embed_backward, .residual_forward = residual_forward,  \
     .dropout_backward = dropout_backward, .attention_forward = tr__cpu_attention_forward,                            \
     .attention_backward = tr__cpu_attention_backward, .attention_scratch = tr__cpu_attention_scratch,                \
     .head_loss = tr__cpu_head_loss, .head_loss_scratch = tr__cpu_head_loss_scratch, .column_sum = column_sum,        \

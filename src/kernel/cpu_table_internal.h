@@ -44,6 +44,14 @@ typedef struct tr_norm { // layernorm, either direction
   int add_dx;
 } tr_norm;
 
+typedef struct tr_rms { // RMSNorm, either direction
+  const tr_rmsnorm *p;
+  const void *x, *gamma, *dy;
+  void *y, *dx;
+  float *rstd;
+  int add_dx;
+} tr_rms;
+
 typedef struct tr_embed { // embedding, either direction
   int64_t rows, width;
   tr_dtype type;
@@ -71,6 +79,11 @@ typedef struct tr_simd {
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
   void (*norm_forward)(const tr_norm *n, int64_t r0, int64_t r1);
   void (*norm_backward)(const tr_norm *n, int64_t r0, int64_t r1, float *dgamma, float *dbeta);
+  void (*rms_forward)(const tr_rms *n, int64_t r0, int64_t r1);
+  void (*rms_backward)(const tr_rms *n, int64_t r0, int64_t r1, float *dgamma);
+  void (*rope)(const tr_rope *p, void *x, int64_t r0, int64_t r1);
+  void (*swiglu_forward)(int64_t rows, int64_t width, tr_dtype type, const void *x, void *y);
+  void (*swiglu_backward)(int64_t rows, int64_t width, tr_dtype type, const void *x, const void *dy, void *dx);
   void (*gelu_forward)(size_t n, tr_dtype type, const void *x, void *y);
   void (*gelu_backward)(size_t n, tr_dtype type, const void *x, const void *dy, void *dx);
   void (*embed_forward)(const tr_embed *e, int64_t r0, int64_t r1);

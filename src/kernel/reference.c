@@ -18,6 +18,11 @@ static size_t rows_scratch(int64_t rows, int64_t width, tr_dtype type) {
   return 0;
 }
 
+static size_t rmsnorm_scratch(const tr_rmsnorm *p) {
+  (void)p;
+  return 0;
+}
+
 static const tr_kernels reference_table = {
     .name = "reference",
     .matmul = tr__reference_matmul,
@@ -25,6 +30,12 @@ static const tr_kernels reference_table = {
     .layernorm_forward = tr__reference_layernorm_forward,
     .layernorm_backward = tr__reference_layernorm_backward,
     .layernorm_backward_scratch = rows_scratch,
+    .rmsnorm_forward = tr__reference_rmsnorm_forward,
+    .rmsnorm_backward = tr__reference_rmsnorm_backward,
+    .rmsnorm_backward_scratch = rmsnorm_scratch,
+    .rope = tr__reference_rope,
+    .swiglu_forward = tr__reference_swiglu_forward,
+    .swiglu_backward = tr__reference_swiglu_backward,
     .gelu_forward = tr__reference_gelu_forward,
     .gelu_backward = tr__reference_gelu_backward,
     .embedding_forward = tr__reference_embedding_forward,

@@ -28,7 +28,10 @@ size_t tr__reference_attention_scratch(const tr_attention *p, int nthread) {
 // The key/value head that query head h uses.
 static int kv_head(const tr_attention *p, int h) { return h / (p->head / p->head_kv); }
 
-static int sees(const tr_attention *p, int64_t i, int64_t j) { return p->key_pos[j] <= p->query_pos[i]; }
+static int sees(const tr_attention *p, int64_t i, int64_t j) {
+  int64_t behind = (int64_t)p->query_pos[i] - p->key_pos[j];
+  return behind >= 0 && (p->window == 0 || behind < p->window);
+}
 
 static double score(const tr_attention *p, const void *q, const void *k, int64_t i, int64_t j, int h) {
   return (double)p->scale * tr__dot(p->type, p->dim, tr__at(p->type, q, i * p->ld_q + h * p->dim), 1,
@@ -45,6 +48,9 @@ static tr_status check(const tr_attention *p) {
                     "attention with %d query heads and %d key/value heads; the second must divide the first", p->head,
                     p->head_kv);
   }
+  if (p->window < 0)
+    return tr_error(TR_ERR_USAGE, "attention with a window of %lld keys; 0 (all) or more would work",
+                    (long long)p->window);
   return TR_OK;
 }
 

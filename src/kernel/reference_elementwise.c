@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Reference kernels that treat elements one by one: GELU, residual with dropout, column sums, add, convert.
+// Reference kernels that treat elements one by one: SwiGLU, GELU, residual with dropout, column sums, add, convert.
 //
 // Each element is read before its place is written, so the in-place forms that kernel.h allows work here too.
 #include "kernel/reference_internal.h"
@@ -8,6 +8,32 @@
 
 static const double SQRT_2_OVER_PI = 0.79788456080286535588;
 static const double GELU_CUBIC = 0.044715;
+
+void tr__reference_swiglu_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                  void *y) {
+  (void)c;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < width; j++) {
+      double gate = tr__get(type, x, 2 * r * width + j), up = tr__get(type, x, (2 * r + 1) * width + j);
+      tr__put(type, y, r * width + j, gate / (1 + exp(-gate)) * up);
+    }
+  }
+}
+
+// With s = 1 / (1 + exp(-gate)): d silu / d gate = s + gate s (1 - s).
+void tr__reference_swiglu_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                   const void *dy, void *dx) {
+  (void)c;
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < width; j++) {
+      int64_t at_gate = 2 * r * width + j, at_up = at_gate + width;
+      double gate = tr__get(type, x, at_gate), up = tr__get(type, x, at_up), dout = tr__get(type, dy, r * width + j);
+      double s = 1 / (1 + exp(-gate));
+      tr__put(type, dx, at_gate, dout * up * s * (1 + gate * (1 - s)));
+      tr__put(type, dx, at_up, dout * gate * s);
+    }
+  }
+}
 
 void tr__reference_gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y) {
   (void)c;

@@ -61,6 +61,18 @@ void tr__reference_layernorm_backward(const tr_compute *c, int64_t rows, int64_t
                                       const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
                                       int add_dx, void *dgamma, void *dbeta, int add);
 
+void tr__reference_rmsnorm_forward(const tr_compute *c, const tr_rmsnorm *p, const void *x, const void *gamma,
+                                   void *y, void *rstd);
+void tr__reference_rmsnorm_backward(const tr_compute *c, const tr_rmsnorm *p, const void *dy, const void *x,
+                                    const void *gamma, const void *rstd, void *dx, int add_dx, void *dgamma, int add);
+
+void tr__reference_rope(const tr_compute *c, const tr_rope *p, void *x);
+
+void tr__reference_swiglu_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                  void *y);
+void tr__reference_swiglu_backward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                                   const void *dy, void *dx);
+
 void tr__reference_gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y);
 void tr__reference_gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy,
                                  void *dx);

@@ -7,8 +7,8 @@
 //   forward   S = Q K^T   online softmax -> P   O = O shrink + P V
 //   backward  S = Q K^T   dP = dO V^T   P = exp(S - lse)   dS = P (dP - delta)
 //             dV += P^T dO   dK += dS^T Q   dQ += dS K
-// Q is scaled when loaded, so S needs no scaling and dK comes out right. Tiles in which no key is visible are
-// skipped. Backward keeps dK and dV of the whole sequence and dQ of one head in scratch: no two tasks write
+// Q is scaled when loaded, so S needs no scaling and dK comes out right. Tiles in which no key is visible, be it later
+// than the queries or before their window, are skipped. Backward keeps dK and dV of the whole sequence and dQ of one head in scratch: no two tasks write
 // the same output.
 #ifndef TRIREME_KERNEL_SIMD_ATTENTION_H
 #define TRIREME_KERNEL_SIMD_ATTENTION_H
@@ -64,6 +64,7 @@ typedef enum view { SEES_NONE, SEES_SOME, SEES_ALL } view;
 // What query rows q0 .. q1 - 1 see of key rows k0 .. k1 - 1.
 static view tile_view(const tr_attention *p, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
   int32_t qmin = INT32_MAX, qmax = INT32_MIN, kmin = INT32_MAX, kmax = INT32_MIN;
+  const int64_t window = p->window ? p->window : INT64_MAX;
   for (int64_t i = q0; i < q1; i++) {
     qmin = p->query_pos[i] < qmin ? p->query_pos[i] : qmin;
     qmax = p->query_pos[i] > qmax ? p->query_pos[i] : qmax;
@@ -72,18 +73,26 @@ static view tile_view(const tr_attention *p, int64_t q0, int64_t q1, int64_t k0,
     kmin = p->key_pos[j] < kmin ? p->key_pos[j] : kmin;
     kmax = p->key_pos[j] > kmax ? p->key_pos[j] : kmax;
   }
-  return kmin > qmax ? SEES_NONE : kmax <= qmin ? SEES_ALL : SEES_SOME;
+  if (kmin > qmax || (int64_t)qmin - kmax >= window) return SEES_NONE;
+  return kmax <= qmin && (int64_t)qmax - kmin < window ? SEES_ALL : SEES_SOME;
+}
+
+// The first position that a query at `position` sees.
+static int32_t first_seen(const tr_attention *p, int32_t position) {
+  const int64_t before = (int64_t)position - INT32_MIN; // positions there are
+  return p->window == 0 || p->window > before ? INT32_MIN : (int32_t)(position - p->window + 1);
 }
 
 // Lanes j .. of the key rows that the query row sees.
 INLINE vi visible(const tr_attention *p, int64_t query, int64_t key, int64_t left) {
+  const int32_t last = p->query_pos[query], first = first_seen(p, last);
   vi position = {0};
   if (left >= TR_VL) {
     memcpy(&position, p->key_pos + key, sizeof position);
-    return position <= p->query_pos[query];
+    return (position <= last) & (position >= first);
   }
   memcpy(&position, p->key_pos + key, (size_t)left * sizeof(int32_t));
-  return (position <= p->query_pos[query]) & first_lanes(left);
+  return (position <= last) & (position >= first) & first_lanes(left);
 }
 
 // Dropout factors of one query row over n <= T key rows: one Philox run where key positions are consecutive.
@@ -311,6 +320,13 @@ static void backward_tile(const tr_attention *p, view sees, int head, int64_t fi
   tile_product(m, dim, n, b->dp, T, 1, b->k, d, b->dq + (q0 - first) * d, d, 1);
 }
 
+static void backward_load_keys(const tr_attention *p, const tr_attention_grad *g, int64_t col, int64_t k0, int64_t k1,
+                               backward_state *b) {
+  load_transposed(p->type, g->k, p->ld_k, col, k0, k1, p->dim, b->kt);
+  load_transposed(p->type, g->v, p->ld_v, col, k0, k1, p->dim, b->vt);
+  load_rows(p->type, g->k, p->ld_k, col, k0, k1, p->dim, 1.0f, T, b->k);
+}
+
 static void backward_head(const tr_attention *p, const tr_attention_grad *g, int seq, int head, backward_state *b) {
   const int64_t q0 = p->query_start[seq], q1 = p->query_start[seq + 1], key0 = p->key_start[seq],
                 key1 = p->key_start[seq + 1];
@@ -318,13 +334,13 @@ static void backward_head(const tr_attention *p, const tr_attention_grad *g, int
   backward_begin_head(p, g, head, q0, q1, b);
   for (int64_t k0 = key0; k0 < key1; k0 += T) {
     const int64_t k1 = tr__min(k0 + T, key1);
-    load_transposed(p->type, g->k, p->ld_k, col, k0, k1, p->dim, b->kt);
-    load_transposed(p->type, g->v, p->ld_v, col, k0, k1, p->dim, b->vt);
-    load_rows(p->type, g->k, p->ld_k, col, k0, k1, p->dim, 1.0f, T, b->k);
+    int loaded = 0;
     for (int64_t i0 = q0; i0 < q1; i0 += T) {
       const int64_t i1 = tr__min(i0 + T, q1);
       const view sees = tile_view(p, i0, i1, k0, k1);
-      if (sees != SEES_NONE) backward_tile(p, sees, head, q0, i0, i1, key0, k0, k1, b);
+      if (sees == SEES_NONE) continue;
+      if (!loaded++) backward_load_keys(p, g, col, k0, k1, b);
+      backward_tile(p, sees, head, q0, i0, i1, key0, k0, k1, b);
     }
   }
   store_rows(g->grad_type, g->dq, p->ld_q, (int64_t)head * p->dim, q0, q1, p->dim, p->scale, b->dq, g->add);

@@ -11,6 +11,7 @@
 #include "kernel/simd_attention.h"
 #include "kernel/simd_flat.h"
 #include "kernel/simd_gemm.h"
+#include "kernel/simd_rope.h"
 #include "kernel/simd_rows.h"
 
 const tr_simd TR_SIMD_TABLE = {
@@ -22,6 +23,11 @@ const tr_simd TR_SIMD_TABLE = {
     .gemm_thin = gemm_thin,
     .norm_forward = norm_forward,
     .norm_backward = norm_backward,
+    .rms_forward = rms_forward,
+    .rms_backward = rms_backward,
+    .rope = rope,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .embed_forward = embed_forward,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Kernels over rows: layer norm, embedding, residual with dropout, column sums, cross-entropy. Included by
+// Kernels over rows: layer norm, RMSNorm, SwiGLU, embedding, residual with dropout, column sums, cross-entropy. Included by
 // simd_body.h only. A row's result depends on that row alone, never on which rows share its task.
 #ifndef TRIREME_KERNEL_SIMD_ROWS_H
 #define TRIREME_KERNEL_SIMD_ROWS_H
@@ -63,6 +63,82 @@ static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamm
       vf out = rstd * (g - mean_g - hat * mean_gx);
       if (a->add_dx) out += load(type, dx, i, left);
       store(type, dx, i, out, left);
+    }
+  }
+}
+
+static void rms_forward(const tr_rms *a, int64_t r0, int64_t r1) {
+  const tr_rmsnorm *p = a->p;
+  const tr_dtype type = p->type;
+  const int64_t n = p->width;
+  for (int64_t v = r0 * p->count; v < r1 * p->count; v++) {
+    const int64_t r = v / p->count, at = v % p->count * n;
+    const void *x = tr__elem(type, a->x, r * p->ld_x + at);
+    void *y = tr__elem_mut(type, a->y, r * p->ld_y + at);
+    vf square = {0};
+    for (int64_t i = 0; i < n; i += TR_VL) {
+      vf e = load(type, x, i, n - i);
+      square += e * e;
+    }
+    const float rstd = 1.0f / __builtin_sqrtf(sum_lanes(square) / (float)n + p->eps);
+    for (int64_t i = 0; i < n; i += TR_VL)
+      store(type, y, i, load(type, x, i, n - i) * rstd * load(type, a->gamma, i, n - i), n - i);
+    if (a->rstd) a->rstd[v] = rstd;
+  }
+}
+
+// dx = rstd (g - xhat mean(g xhat)), g = dy gamma; dgamma of these rows is added to the caller's.
+static void rms_backward(const tr_rms *a, int64_t r0, int64_t r1, float *dgamma) {
+  const tr_rmsnorm *p = a->p;
+  const tr_dtype type = p->type;
+  const int64_t n = p->width;
+  for (int64_t v = r0 * p->count; v < r1 * p->count; v++) {
+    const int64_t r = v / p->count, at = v % p->count * n;
+    const void *x = tr__elem(type, a->x, r * p->ld_x + at), *dy = tr__elem(type, a->dy, r * p->ld_y + at);
+    void *dx = tr__elem_mut(type, a->dx, r * p->ld_x + at);
+    const float rstd = a->rstd[v];
+    vf dot = {0};
+    for (int64_t i = 0; i < n; i += TR_VL) {
+      const int64_t left = n - i;
+      vf product = load(type, dy, i, left) * (load(type, x, i, left) * rstd);
+      dot += product * load(type, a->gamma, i, left);
+      store_f32(dgamma + i, load_f32(dgamma + i, left) + product, left);
+    }
+    const float mean = sum_lanes(dot) / (float)n;
+    for (int64_t i = 0; i < n; i += TR_VL) {
+      const int64_t left = n - i;
+      vf hat = load(type, x, i, left) * rstd, g = load(type, dy, i, left) * load(type, a->gamma, i, left);
+      vf out = rstd * (g - hat * mean);
+      if (a->add_dx) out += load(type, dx, i, left);
+      store(type, dx, i, out, left);
+    }
+  }
+}
+
+INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
+static void swiglu_forward(int64_t rows, int64_t width, tr_dtype type, const void *x, void *y) {
+  for (int64_t r = 0; r < rows; r++) {
+    const void *gate = tr__elem(type, x, 2 * r * width), *up = tr__elem(type, gate, width);
+    void *out = tr__elem_mut(type, y, r * width);
+    for (int64_t i = 0; i < width; i += TR_VL) {
+      vf g = load(type, gate, i, width - i);
+      store(type, out, i, g * sigmoid(g) * load(type, up, i, width - i), width - i);
+    }
+  }
+}
+
+// With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
+static void swiglu_backward(int64_t rows, int64_t width, tr_dtype type, const void *x, const void *dy, void *dx) {
+  for (int64_t r = 0; r < rows; r++) {
+    const void *gate = tr__elem(type, x, 2 * r * width), *up = tr__elem(type, gate, width);
+    void *dgate = tr__elem_mut(type, dx, 2 * r * width), *dup = tr__elem_mut(type, dgate, width);
+    for (int64_t i = 0; i < width; i += TR_VL) {
+      const int64_t left = width - i;
+      vf g = load(type, gate, i, left), u = load(type, up, i, left), d = load(type, dy, r * width + i, left);
+      vf s = sigmoid(g);
+      store(type, dgate, i, d * u * (s * (1.0f + g * (1.0f - s))), left);
+      store(type, dup, i, d * (g * s), left);
     }
   }
 }

@@ -22,39 +22,42 @@ enum { MASK_MAX = 256 }; // features per block of dropout factors
 
 INLINE vf splat(float x) { return (vf){0} + x; }
 
+// A copy of unknown length needs its vector in memory: it gets one of its own, so that whole ones stay in registers.
 INLINE vf load_f32(const float *p, int64_t n) {
-  vf v = {0};
+  vf v, part = {0};
   if (__builtin_expect(n >= TR_VL, 1)) {
     memcpy(&v, p, sizeof v);
-  } else {
-    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
   }
-  return v;
+  memcpy(&part, p, (size_t)n * sizeof *p);
+  return part;
 }
 INLINE void store_f32(float *p, vf v, int64_t n) {
   if (__builtin_expect(n >= TR_VL, 1)) {
     memcpy(p, &v, sizeof v);
   } else {
-    memcpy(p, &v, (size_t)n * sizeof *p);
+    vf part = v;
+    memcpy(p, &part, (size_t)n * sizeof *p);
   }
 }
 INLINE vf load_bf16(const tr_bf16 *p, int64_t n) {
-  vh h = {0};
+  vh h, part = {0};
   if (__builtin_expect(n >= TR_VL, 1)) {
     memcpy(&h, p, sizeof h);
   } else {
-    memcpy(&h, p, (size_t)n * sizeof *p);
+    memcpy(&part, p, (size_t)n * sizeof *p);
+    h = part;
   }
   return (vf)(__builtin_convertvector(h, vu) << 16);
 }
 INLINE void store_bf16(tr_bf16 *p, vf v, int64_t n) {
-  vu bits = (vu)v, rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  vu nan = (vu)((bits & 0x7fffffffu) > 0x7f800000u);
-  vh h = __builtin_convertvector((rounded & ~nan) | (((bits >> 16) | 0x40u) & nan), vh);
+  vu bits = (vu)v, rounded = bits + 0x7fffu + ((bits >> 16) & 1u), nan = (vu)(v != v);
+  vh h = __builtin_convertvector(((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16, vh);
   if (__builtin_expect(n >= TR_VL, 1)) {
     memcpy(p, &h, sizeof h);
   } else {
-    memcpy(p, &h, (size_t)n * sizeof *p);
+    vh part = h;
+    memcpy(p, &part, (size_t)n * sizeof *p);
   }
 }
 // Elements i .. i + TR_VL - 1 of an array that has n left from i on.

@@ -39,20 +39,33 @@ typedef struct layout {
   int32_t nquery[4], nkey[4];
   int32_t query_first[4]; // position of the first query row; keys start at 0
   int shuffle;            // exchange keys, so that positions do not ascend
+  int64_t window;
 } layout;
 
+enum { TILE = 96 }; // of queries and keys, in the CPU table
+
 static const layout LAYOUTS[] = {
-    {"none", 0, {0}, {0}, {0}, 0},
-    {"one row", 1, {1}, {1}, {0}, 0},
-    {"no query", 2, {0, 3}, {4, 3}, {0, 0}, 0},
-    {"no key", 2, {3, 2}, {0, 2}, {0, 0}, 0},
-    {"three", 3, {5, 1, 17}, {5, 1, 17}, {0, 0, 0}, 0},
-    {"long", 1, {100}, {100}, {0}, 0},
-    {"two long", 2, {64, 65}, {64, 65}, {0, 0}, 0},
-    {"late queries", 2, {7, 33}, {40, 70}, {33, 20}, 0},
-    {"early queries", 1, {12}, {9}, {-5}, 0}, // the first five see nothing
-    {"any order", 2, {31, 9}, {31, 20}, {0, 4}, 1},
-    {"many keys", 1, {3}, {257}, {254}, 0},
+    {"none", 0, {0}, {0}, {0}, 0, 0},
+    {"one row", 1, {1}, {1}, {0}, 0, 0},
+    {"no query", 2, {0, 3}, {4, 3}, {0, 0}, 0, 0},
+    {"no key", 2, {3, 2}, {0, 2}, {0, 0}, 0, 0},
+    {"three", 3, {5, 1, 17}, {5, 1, 17}, {0, 0, 0}, 0, 0},
+    {"long", 1, {100}, {100}, {0}, 0, 0},
+    {"two long", 2, {64, 65}, {64, 65}, {0, 0}, 0, 0},
+    {"late queries", 2, {7, 33}, {40, 70}, {33, 20}, 0, 0},
+    {"early queries", 1, {12}, {9}, {-5}, 0, 0}, // the first five see nothing
+    {"any order", 2, {31, 9}, {31, 20}, {0, 4}, 1, 0},
+    {"many keys", 1, {3}, {257}, {254}, 0, 0},
+    {"window of one", 3, {5, 1, 17}, {5, 1, 17}, {0, 0, 0}, 0, 1},
+    {"window of three", 2, {64, 65}, {64, 65}, {0, 0}, 0, 3},
+    {"window of a tile", 1, {200}, {200}, {0}, 0, TILE},
+    {"window off the tiles", 2, {10, 200}, {10, 200}, {0, 0}, 0, 33},
+    {"window in any order", 2, {31, 9}, {31, 20}, {0, 4}, 1, 5},
+    {"window on long keys", 2, {7, 33}, {340, 70}, {333, 20}, 0, 40},
+    {"window of one query", 1, {1}, {257}, {256}, 0, 30},
+    {"window at the start", 1, {12}, {9}, {-5}, 0, 4},
+    {"window beyond the keys", 2, {7, 1}, {9, 200}, {20, 250}, 0, 3}, // no query sees a key
+    {"window larger than all", 1, {100}, {100}, {0}, 0, INT64_MAX},
 };
 
 static const struct { int head, head_kv, dim; } HEADS[] = {{1, 1, 1}, {3, 3, 5}, {4, 2, 16}, {6, 1, 33}, {2, 2, 64}};
@@ -91,6 +104,7 @@ static int32_t *positions(conform_bench *b, int nseq, const int32_t *start, cons
 static void attention_rows(conform_bench *b, attention_case *a, const layout *l) {
   tr_attention *p = &a->p;
   p->nseq = l->nseq;
+  p->window = l->window;
   p->query_start = starts(b, l->nseq, l->nquery);
   p->key_start = starts(b, l->nseq, l->nkey);
   p->query_pos = positions(b, l->nseq, p->query_start, l->query_first, 0);
@@ -154,7 +168,7 @@ static void attention_inputs(conform_bench *b, attention_case *a, const layout *
   a->v = random_input(b, type, a->nkey * a->p.ld_v, 3, 1, 0);
   a->dout = random_input(b, type, a->nquery * a->p.ld_out, 4, 1, 0);
   a->p.dropout = random_dropout(b, a->nquery, option & 1 ? 0.25f : 0, 11);
-  a->p.dropout_stride = 300;
+  a->p.dropout_stride = 400;
   if (a->split) attention_split(b, a, l);
 }
 
@@ -245,7 +259,8 @@ static void attention_forward_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int l = 0; l < COUNT(LAYOUTS); l++) {
       for (int h = 0; h < COUNT(HEADS); h++) {
-        for (int i = 0; i < 5; i++, turn += 3) check_attention_forward(*state, &LAYOUTS[l], h, TYPES[type], turn % 8);
+        for (int i = 0; i < (LAYOUTS[l].window ? 1 : 5); i++, turn += 3)
+          check_attention_forward(*state, &LAYOUTS[l], h, TYPES[type], turn % 8);
       }
     }
   }
@@ -256,7 +271,7 @@ static void attention_backward_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int l = 0; l < COUNT(LAYOUTS); l++) {
       for (int h = 0; h < COUNT(HEADS); h++) {
-        for (int i = 0; i < 5; i++, turn += 13)
+        for (int i = 0; i < (LAYOUTS[l].window ? 1 : 5); i++, turn += 13)
           check_attention_backward(*state, &LAYOUTS[l], h, TYPES[type], turn % 32);
       }
     }
@@ -274,6 +289,94 @@ static void attention_survives_large_scores(void **state) {
   t.out[1] = (conform_out){TR_F32, a.nquery * a.p.head, TOLERANCE_F32, FILL_NAN, 1};
   snprintf(t.label, sizeof t.label, "attention with scores of some hundreds");
   conform(b, &t);
+}
+
+static const layout LONG = {"long", 2, {300, 20}, {300, 150}, {0, 130}, 0, 0};
+
+// Both directions on the CPU table, into new arrays: out, lse, dq, dk, dv.
+static void attention_both(conform_bench *b, attention_case *a, void *out[5]) {
+  const tr_attention *p = &a->p;
+  const int64_t n[] = {a->nquery * p->ld_out, a->nquery * p->head, a->nquery * p->ld_q, a->nkey * p->ld_k,
+                       a->nkey * p->ld_v};
+  for (int i = 0; i < 5; i++) out[i] = random_input(b, i == 1 ? TR_F32 : p->type, n[i], 20, 0, 0);
+  const tr_compute *c = &b->table[1];
+  assert_int_equal(c->kernels->attention_forward(c, p, a->q, a->k, a->v, NULL, out[0], out[1]), TR_OK);
+  tr_attention_grad g = {a->q, a->k, a->v, out[0], out[1], a->dout, out[2], out[3], out[4], p->type, 0};
+  assert_int_equal(c->kernels->attention_backward(c, p, &g), TR_OK);
+}
+
+static void attention_with_a_window_of_the_whole_document_has_the_bits_of_no_window(void **state) {
+  conform_bench *b = *state;
+  static const int64_t windows[] = {300, 301, INT32_MAX, INT64_MAX};
+  for (int type = 0; type < COUNT(TYPES); type++) {
+    attention_case a;
+    attention_inputs(b, &a, &LONG, 2, TYPES[type], 1);
+    void *all[5], *windowed[5];
+    attention_both(b, &a, all);
+    const size_t size = tr_dtype_size(TYPES[type]);
+    for (int w = 0; w < COUNT(windows); w++) {
+      a.p.window = windows[w];
+      attention_both(b, &a, windowed);
+      assert_memory_equal(all[0], windowed[0], (size_t)(a.nquery * a.p.ld_out) * size);
+      assert_memory_equal(all[1], windowed[1], (size_t)(a.nquery * a.p.head) * sizeof(float));
+      assert_memory_equal(all[2], windowed[2], (size_t)(a.nquery * a.p.ld_q) * size);
+      assert_memory_equal(all[3], windowed[3], (size_t)(a.nkey * a.p.ld_k) * size);
+      assert_memory_equal(all[4], windowed[4], (size_t)(a.nkey * a.p.ld_v) * size);
+    }
+    a.p.window = 299; // one key of one query less
+    attention_both(b, &a, windowed);
+    assert_memory_not_equal(all[1], windowed[1], (size_t)(a.nquery * a.p.head) * sizeof(float));
+    bench_release(b);
+  }
+}
+
+static void expect_finite(tr_dtype type, const void *data, int64_t first, int64_t last) {
+  for (int64_t i = first; i < last; i++) assert_true(isfinite(element(type, data, i)));
+}
+
+// Rows that hold no numbers would spoil every sum they enter, were it with weight 0: tiles before all windows are
+// not worked on. For 1, 2 and many queries (which take different paths) at the end of a cache.
+static void attention_skips_tiles_of_keys_before_the_window(void **state) {
+  conform_bench *b = *state;
+  static const int32_t queries[] = {1, 2, 5, 2 * TILE};
+  for (int type = 0; type < COUNT(TYPES); type++) {
+    for (int i = 0; i < COUNT(queries); i++) {
+      const int32_t nkey = 5 * TILE, seen = queries[i] + 30;
+      const layout l = {"cache", 1, {queries[i]}, {nkey}, {nkey - queries[i]}, 0, 30};
+      attention_case a;
+      attention_inputs(b, &a, &l, 2, TYPES[type], 0);
+      const int64_t skipped = (nkey - seen) / TILE * TILE;
+      assert_true(skipped >= 2 * TILE);
+      memset((void *)(uintptr_t)a.k, 0xff, (size_t)(skipped * a.p.ld_k) * tr_dtype_size(TYPES[type]));
+      memset((void *)(uintptr_t)a.v, 0xff, (size_t)(skipped * a.p.ld_v) * tr_dtype_size(TYPES[type]));
+      void *out[5];
+      attention_both(b, &a, out);
+      expect_finite(TYPES[type], out[0], 0, a.nquery * a.p.ld_out);
+      expect_finite(TYPES[type], out[2], 0, a.nquery * a.p.ld_q);
+      expect_finite(TYPES[type], out[3], 0, a.nkey * a.p.ld_k);
+      for (int64_t j = 0; j < skipped * a.p.ld_k; j++) {
+        assert_true(element(TYPES[type], out[3], j) == 0);
+        assert_true(element(TYPES[type], out[4], j) == 0);
+      }
+      bench_release(b);
+    }
+  }
+}
+
+static void attention_refuses_a_negative_window(void **state) {
+  conform_bench *b = *state;
+  attention_case a;
+  attention_inputs(b, &a, &LAYOUTS[1], 0, TR_F32, 0);
+  a.p.window = -1;
+  const tr_compute *computes[] = {&b->reference, &b->table[0]};
+  for (int i = 0; i < 2; i++) {
+    const tr_compute *c = computes[i];
+    const tr_attention_grad g = {.grad_type = TR_F32};
+    assert_int_equal(c->kernels->attention_forward(c, &a.p, a.q, a.k, a.v, NULL, NULL, NULL), TR_ERR_USAGE);
+    assert_non_null(strstr(tr_status_text(), "window of -1"));
+    assert_int_equal(c->kernels->attention_backward(c, &a.p, &g), TR_ERR_USAGE);
+  }
+  bench_release(b);
 }
 
 // --- output projection and loss ---
@@ -348,8 +451,13 @@ static void head_loss_agrees_over_many_tiles(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(attention_forward_agrees),         cmocka_unit_test(attention_backward_agrees),
-      cmocka_unit_test(attention_survives_large_scores),  cmocka_unit_test(head_loss_agrees),
+      cmocka_unit_test(attention_forward_agrees),
+      cmocka_unit_test(attention_backward_agrees),
+      cmocka_unit_test(attention_survives_large_scores),
+      cmocka_unit_test(attention_with_a_window_of_the_whole_document_has_the_bits_of_no_window),
+      cmocka_unit_test(attention_skips_tiles_of_keys_before_the_window),
+      cmocka_unit_test(attention_refuses_a_negative_window),
+      cmocka_unit_test(head_loss_agrees),
       cmocka_unit_test(head_loss_agrees_over_many_tiles),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

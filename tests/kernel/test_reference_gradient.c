@@ -4,7 +4,7 @@
 // Every backward kernel of the reference table is the derivative of its forward kernel: in f64, each element
 // of each gradient is compared with a central difference of L = sum of weight[i] * output[i]. Odd sizes, no
 // rows, gradients overwritten and added to, dropout, ignored targets, several sequences, grouped heads, keys
-// split over two calls.
+// split over two calls, windows, rows that lie apart.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,6 +77,18 @@ static void check_gradient(conform_bench *b, const char *what, loss_function los
     if (!(fabs(g.value[i] - expected) <= 1e-6 * scale))
       fail_msg("%s[%lld of %lld] is %.12g, differences give %.12g", what, (long long)i, (long long)g.n, g.value[i],
                expected);
+  }
+}
+
+// Columns between the end of a row and the next one belong to nobody: make the check pass over them.
+static void clear_padding(gradient g, int64_t rows, int64_t ld, int64_t width) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = width; j < ld; j++) {
+      int64_t i = r * ld + j;
+      if (g.add) assert_true(g.value[i] == g.before[i]);
+      if (!g.add) assert_true(isnan(g.value[i]));
+      g.value[i] = g.add ? g.before[i] : 0;
+    }
   }
 }
 
@@ -168,6 +180,111 @@ static void layernorm_backward_is_the_derivative(void **state) {
   for (int r = 0; r < COUNT(SIZES); r++) {
     for (int w = 1; w < COUNT(SIZES); w++) {
       for (int option = 0; option < 4; option++) check_norm(*state, SIZES[r], SIZES[w], option & 1, option >> 1);
+    }
+  }
+}
+
+// --- RMSNorm ---
+
+typedef struct rms {
+  tr_rmsnorm p;
+  double *x, *gamma, *y, *rstd, *weight;
+} rms;
+
+static double rms_loss(conform_bench *b, const void *context) {
+  const rms *t = context;
+  b->reference.kernels->rmsnorm_forward(&b->reference, &t->p, t->x, t->gamma, t->y, t->rstd);
+  return weighted_sum(t->p.rows * t->p.ld_y, t->weight, t->y);
+}
+
+static void check_rms(conform_bench *b, int64_t rows, int64_t count, int64_t width, int option) {
+  int64_t ld_x = count * width + (option & 4 ? 3 : 0), ld_y = count * width + (option & 4 ? 1 : 0);
+  rms t = {{rows, count, width, ld_x, ld_y, TR_F64, 1e-2f},
+           randoms(b, rows * ld_x, 1),
+           randoms(b, width, 2),
+           randoms(b, rows * ld_y, 3),
+           randoms(b, rows * count, 4),
+           randoms(b, rows * ld_y, 5)};
+  gradient dx = gradient_new(b, rows * ld_x, option & 1), dgamma = gradient_new(b, width, option >> 1 & 1);
+  rms_loss(b, &t);
+  b->reference.kernels->rmsnorm_backward(&b->reference, &t.p, t.weight, t.x, t.gamma, t.rstd, dx.value, dx.add,
+                                         dgamma.value, dgamma.add);
+  clear_padding(dx, rows, ld_x, count * width);
+  check_gradient(b, "rmsnorm dx", rms_loss, &t, t.x, dx);
+  check_gradient(b, "rmsnorm dgamma", rms_loss, &t, t.gamma, dgamma);
+  bench_release(b);
+}
+
+static void rmsnorm_backward_is_the_derivative(void **state) {
+  for (int r = 0; r < COUNT(SIZES); r++) {
+    for (int w = 1; w < COUNT(SIZES); w++) {
+      for (int option = 0; option < 8; option++) check_rms(*state, SIZES[r], 1 + option % 3, SIZES[w], option);
+    }
+  }
+}
+
+// --- rotary positions ---
+
+typedef struct rotary {
+  tr_rope p;
+  double *x, *y, *weight;
+} rotary;
+
+static double rope_loss(conform_bench *b, const void *context) {
+  const rotary *t = context;
+  int64_t n = t->p.rows * t->p.ld;
+  memcpy(t->y, t->x, (size_t)n * sizeof *t->y);
+  b->reference.kernels->rope(&b->reference, &t->p, t->y);
+  return weighted_sum(n, t->weight, t->y);
+}
+
+// The turn back, with its scale, is the transpose. Padding is left as it is, and so is its gradient.
+static void check_rope(conform_bench *b, int64_t rows, int64_t count, int64_t half, int option) {
+  tr_rope p = {.rows = rows, .count = count, .dim = 2 * half, .ld = 2 * count * half + (option & 1 ? 3 : 0)};
+  p.type = TR_F64, p.scale = option & 2 ? 1.7 : 1, p.inverse = option >> 2 & 1;
+  p.position = random_index(b, rows, 1, -3, 5000);
+  p.frequency = randoms(b, half, 2);
+  int64_t n = rows * p.ld;
+  rotary t = {p, randoms(b, n, 3), randoms(b, n, 4), randoms(b, n, 5)};
+  gradient dx = gradient_new(b, n, 0);
+  memcpy(dx.value, t.weight, (size_t)n * sizeof *t.weight);
+  p.inverse = !p.inverse;
+  b->reference.kernels->rope(&b->reference, &p, dx.value);
+  check_gradient(b, "rope dx", rope_loss, &t, t.x, dx);
+  bench_release(b);
+}
+
+static void rope_turned_back_is_the_derivative(void **state) {
+  for (int r = 0; r < COUNT(SIZES); r++) {
+    for (int h = 0; h < 4; h++) {
+      for (int option = 0; option < 8; option++) check_rope(*state, SIZES[r], 1 + option % 3, SIZES[h], option);
+    }
+  }
+}
+
+// --- SwiGLU ---
+
+typedef struct gated {
+  int64_t rows, width;
+  double *x, *y, *weight;
+} gated;
+
+static double swiglu_loss(conform_bench *b, const void *context) {
+  const gated *t = context;
+  b->reference.kernels->swiglu_forward(&b->reference, t->rows, t->width, TR_F64, t->x, t->y);
+  return weighted_sum(t->rows * t->width, t->weight, t->y);
+}
+
+static void swiglu_backward_is_the_derivative(void **state) {
+  conform_bench *b = *state;
+  for (int r = 0; r < COUNT(SIZES); r++) {
+    for (int w = 0; w < COUNT(SIZES); w++) {
+      int64_t rows = SIZES[r], width = SIZES[w], n = rows * width;
+      gated t = {rows, width, random_input(b, TR_F64, 2 * n, 1, 3, 0), randoms(b, n, 2), randoms(b, n, 3)};
+      gradient dx = gradient_new(b, 2 * n, 0);
+      b->reference.kernels->swiglu_backward(&b->reference, rows, width, TR_F64, t.x, t.weight, dx.value);
+      check_gradient(b, "swiglu dx", swiglu_loss, &t, t.x, dx);
+      bench_release(b);
     }
   }
 }
@@ -381,21 +498,10 @@ static void attention_gradient(conform_bench *b, const attention *t, tr_attentio
   if (!t->split) assert_int_equal(kernels->attention_backward(&b->reference, &t->p, &g), TR_OK);
 }
 
-// Columns between the end of a row and the next one belong to nobody: make the check pass over them.
-static void clear_padding(gradient g, int64_t rows, int64_t ld, int64_t width) {
-  for (int64_t r = 0; r < rows; r++) {
-    for (int64_t j = width; j < ld; j++) {
-      int64_t i = r * ld + j;
-      if (g.add) assert_true(g.value[i] == g.before[i]);
-      if (!g.add) assert_true(isnan(g.value[i]));
-      g.value[i] = g.add ? g.before[i] : 0;
-    }
-  }
-}
-
-static void check_attention(conform_bench *b, const layout *l, int heads, float dropout, int split, int add,
-                            int pad) {
+static void check_attention(conform_bench *b, const layout *l, int heads, int64_t window, float dropout, int split,
+                            int add, int pad) {
   attention t = attention_new(b, l, heads, dropout, pad);
+  t.p.window = window;
   t.split = split;
   int64_t kv_width = t.p.head_kv * t.p.dim;
   gradient dq = gradient_new(b, t.nquery * t.p.ld_q, add), dk = gradient_new(b, t.nkey * t.p.ld_k, add);
@@ -417,7 +523,19 @@ static void attention_backward_is_the_derivative(void **state) {
   for (int l = 0; l < COUNT(LAYOUTS); l++) {
     for (int h = 0; h < COUNT(HEADS); h++) {
       for (int option = 0; option < 4; option++, turn++)
-        check_attention(*state, &LAYOUTS[l], h, option & 1 ? 0.3f : 0, option >> 1, turn % 2, turn % 3);
+        check_attention(*state, &LAYOUTS[l], h, 0, option & 1 ? 0.3f : 0, option >> 1, turn % 2, turn % 3);
+    }
+  }
+}
+
+static void attention_backward_with_a_window_is_the_derivative(void **state) {
+  static const int64_t windows[] = {1, 2, 3, 100};
+  int turn = 0;
+  for (int l = 0; l < COUNT(LAYOUTS); l++) {
+    for (int w = 0; w < COUNT(windows); w++) {
+      for (int option = 0; option < 4; option++, turn++)
+        check_attention(*state, &LAYOUTS[l], turn % 4, windows[w], option & 1 ? 0.3f : 0, option >> 1, turn % 2,
+                        turn % 3);
     }
   }
 }
@@ -481,10 +599,14 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matmul_with_transposes_gives_its_own_gradients),
       cmocka_unit_test(layernorm_backward_is_the_derivative),
+      cmocka_unit_test(rmsnorm_backward_is_the_derivative),
+      cmocka_unit_test(rope_turned_back_is_the_derivative),
+      cmocka_unit_test(swiglu_backward_is_the_derivative),
       cmocka_unit_test(gelu_backward_is_the_derivative),
       cmocka_unit_test(embedding_backward_is_the_derivative),
       cmocka_unit_test(dropout_backward_is_the_derivative),
       cmocka_unit_test(attention_backward_is_the_derivative),
+      cmocka_unit_test(attention_backward_with_a_window_is_the_derivative),
       cmocka_unit_test(attention_over_split_keys_equals_one_call),
       cmocka_unit_test(head_loss_gives_its_own_derivative),
   };

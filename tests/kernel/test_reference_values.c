@@ -2,8 +2,8 @@
 // tier: quick
 // timeout: 60
 // The reference kernels give values that can be checked by hand: a 2 x 3 product in all four storage orders,
-// the normalisation of 1 2 3 4, GELU of a few numbers, the entropy of uniform logits, attention over equal
-// keys, and dropout whose masks depend on sample, position and feature alone.
+// the normalisation of 1 2 3 4, quarter turns, GELU and SwiGLU of a few numbers, the entropy of uniform logits,
+// attention over equal keys, and dropout whose masks depend on sample, position and feature alone.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -87,6 +87,67 @@ static void layernorm_weight_gradient_without_rows_is_zero(void **state) {
   float dgamma[2] = {NAN, NAN}, dbeta[2] = {NAN, NAN}, gamma[2] = {1, 1};
   c->kernels->layernorm_backward(c, 0, 2, TR_F32, NULL, NULL, gamma, NULL, NULL, NULL, 0, dgamma, dbeta, 0);
   assert_true(dgamma[0] == 0 && dgamma[1] == 0 && dbeta[0] == 0 && dbeta[1] == 0);
+}
+
+// Root mean square of 3 4: sqrt(25/2). Two vectors in a row, the second one twice the first.
+static void rmsnorm_of_three_and_four(void **state) {
+  (void)state;
+  const double x[] = {3, 4, 6, 8, NAN}, gamma[] = {1, 10}, root = 3.5355339059327378;
+  double y[5] = {0, 0, 0, 0, -7}, rstd[2], dgamma[2] = {NAN, NAN};
+  tr_rmsnorm p = {.rows = 1, .count = 2, .width = 2, .ld_x = 5, .ld_y = 5, .type = TR_F64};
+  c->kernels->rmsnorm_forward(c, &p, x, gamma, y, rstd);
+  const double expected[] = {3 / root, 40 / root, 3 / root, 40 / root, -7};
+  for (int i = 0; i < 5; i++) expect_near(y[i], expected[i], 1e-14);
+  expect_near(rstd[0], 1 / root, 1e-15);
+  expect_near(rstd[1], 0.5 / root, 1e-15);
+  p.rows = 0;
+  c->kernels->rmsnorm_backward(c, &p, NULL, NULL, gamma, NULL, NULL, 0, dgamma, 0);
+  assert_true(dgamma[0] == 0 && dgamma[1] == 0);
+}
+
+// Elements 0 and 2 turn by a quarter per position, 1 and 3 not at all.
+static void rope_turns_halves_against_each_other(void **state) {
+  (void)state;
+  const int32_t position[] = {1, 2};
+  const double frequency[] = {1.5707963267948966, 0};
+  double x[] = {1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8};
+  const double expected[] = {-3, 2, 1, 4, -7, 6, 5, 8, -1, 2, -3, 4, -5, 6, -7, 8};
+  tr_rope p = {.rows = 2, .count = 2, .dim = 4, .ld = 8, .type = TR_F64, .scale = 0.5};
+  p.position = position, p.frequency = frequency;
+  c->kernels->rope(c, &p, x);
+  for (int i = 0; i < 16; i++) expect_near(x[i], 0.5 * expected[i], 1e-14);
+  p.inverse = 1, p.scale = 2;
+  c->kernels->rope(c, &p, x);
+  for (int i = 0; i < 16; i++) expect_near(x[i], 1 + i % 8, 1e-14);
+}
+
+// The angle is a number of f32, even where the frequency is not one and an f64 angle would be another.
+static void rope_of_f32_rounds_the_angle(void **state) {
+  (void)state;
+  const int32_t position[] = {100003};
+  const double frequency[] = {0.1};
+  const float angle = 100003.0f * 0.1f;
+  assert_true(fabs((double)angle - 100003 * 0.1) > 1e-4);
+  float x[] = {1, 0};
+  tr_rope p = {.rows = 1, .count = 1, .dim = 2, .ld = 2, .type = TR_F32, .scale = 1};
+  p.position = position, p.frequency = frequency;
+  c->kernels->rope(c, &p, x);
+  expect_near((double)x[0], cos((double)angle), 1e-7);
+  expect_near((double)x[1], sin((double)angle), 1e-7);
+}
+
+// silu(1) = 1 / (1 + 1/e), silu(-1) = silu(1) - 1; the slope at 0 is 1/2.
+static void swiglu_has_the_known_values(void **state) {
+  (void)state;
+  const double x[] = {1, -1, 0, 2, 3, 4}, dy[] = {1, 1, 1};
+  double y[3], dx[6];
+  c->kernels->swiglu_forward(c, 1, 3, TR_F64, x, y);
+  expect_near(y[0], 2 * 0.7310585786300049, 1e-15);
+  expect_near(y[1], 3 * -0.2689414213699951, 1e-15);
+  expect_near(y[2], 0, 0);
+  c->kernels->swiglu_backward(c, 1, 3, TR_F64, x, dy, dx);
+  expect_near(dx[2], 4 * 0.5, 1e-15);
+  expect_near(dx[3], 0.7310585786300049, 1e-15);
 }
 
 // Values of 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) to 13 digits.
@@ -180,6 +241,19 @@ static void attention_over_equal_keys_is_the_mean_of_what_is_seen(void **state) 
   expect_near(lse[0], 0, 1e-15);
   expect_near(lse[1], log(2), 1e-15);
   expect_near(lse[2], log(3), 1e-15);
+}
+
+static void attention_with_a_window_forgets_what_lies_before(void **state) {
+  (void)state;
+  const int32_t start[] = {0, 4}, pos[] = {0, 1, 2, 3};
+  const double q[] = {1, 1, 1, 1}, k[] = {0, 0, 0, 0}, v[] = {6, 0, 3, 9};
+  const double mean[4][4] = {{6, 3, 3, 4.5}, {6, 0, 3, 9}, {6, 3, 1.5, 6}, {6, 3, 3, 4}}; // windows 0 1 2 3
+  double out[4], lse[4];
+  tr_attention p = one_sequence(start, pos);
+  for (p.window = 0; p.window < 4; p.window++) {
+    assert_int_equal(c->kernels->attention_forward(c, &p, q, k, v, NULL, out, lse), TR_OK);
+    for (int i = 0; i < 4; i++) expect_near(out[i], mean[p.window][i], 1e-15);
+  }
 }
 
 static void attention_weights_follow_the_softmax(void **state) {
@@ -314,11 +388,16 @@ int main(void) {
       cmocka_unit_test(matmul_without_inner_dimension_writes_zeros_or_the_bias),
       cmocka_unit_test(layernorm_of_one_to_four),
       cmocka_unit_test(layernorm_weight_gradient_without_rows_is_zero),
+      cmocka_unit_test(rmsnorm_of_three_and_four),
+      cmocka_unit_test(rope_turns_halves_against_each_other),
+      cmocka_unit_test(rope_of_f32_rounds_the_angle),
+      cmocka_unit_test(swiglu_has_the_known_values),
       cmocka_unit_test(gelu_has_the_known_values),
       cmocka_unit_test(embedding_adds_token_and_position_rows),
       cmocka_unit_test(uniform_logits_cost_the_logarithm_of_the_vocabulary),
       cmocka_unit_test(head_loss_names_a_target_outside_the_vocabulary),
       cmocka_unit_test(attention_over_equal_keys_is_the_mean_of_what_is_seen),
+      cmocka_unit_test(attention_with_a_window_forgets_what_lies_before),
       cmocka_unit_test(attention_weights_follow_the_softmax),
       cmocka_unit_test(attention_of_a_query_without_keys_is_zero),
       cmocka_unit_test(attention_in_several_calls_asks_for_running_state),

@@ -60,7 +60,8 @@ typedef struct tr_dropout {
 } tr_dropout;
 
 // Attention of rows cut into sequences. A query row i sees a key row j of the same sequence when
-// key_pos[j] <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it).
+// key_pos[j] <= query_pos[i] (causal; positions are global within the document, so a rank may hold any part of it) and,
+// with a window, query_pos[i] - key_pos[j] < window.
 // Row r of head h lies at q + r * ld_q + h * dim. head_kv divides head: query head h uses head
 // h / (head / head_kv) of the keys and values.
 //
@@ -76,7 +77,8 @@ typedef struct tr_attention {
   int head, head_kv, dim;
   int64_t ld_q, ld_k, ld_v, ld_out;
   tr_dtype type;
-  float scale; // usually 1 / sqrt(dim)
+  float scale;    // usually 1 / sqrt(dim)
+  int64_t window; // keys that a query sees, itself included; 0: all
   int first, last;
   tr_dropout dropout;
   int64_t dropout_stride;
@@ -95,6 +97,28 @@ typedef struct tr_attention_grad {
   tr_dtype grad_type;
   int add;
 } tr_attention_grad;
+
+// RMSNorm (Zhang and Sennrich, "Root mean square layer normalization"): y = x * rstd * gamma with
+// rstd = 1 / sqrt(mean(x^2) + eps), over `count` vectors of `width` in each row: vector i of row r lies at
+// x + r * ld_x + i * width. A layer's norm has count 1; norms of heads have one vector per head. rstd is
+// [rows, count], wide.
+typedef struct tr_rmsnorm {
+  int64_t rows, count, width, ld_x, ld_y;
+  tr_dtype type;
+  float eps;
+} tr_rmsnorm;
+
+// Rotary positions (Su et al., "RoFormer"), in the half-split form of Hugging Face: elements i and i + dim / 2 of each
+// of the first `count` vectors of a row turn by position[r] * frequency[i] (product in f32, or f64 for f64). Vector h
+// of row r lies at x + r * ld + h * dim. `inverse` turns back: the gradient. `scale` multiplies the result.
+typedef struct tr_rope {
+  int64_t rows, count, dim, ld;
+  tr_dtype type;
+  const int32_t *position; // [rows]
+  const double *frequency; // [dim / 2], rounded to f32 unless type is f64
+  double scale;
+  int inverse;
+} tr_rope;
 
 // The output projection and the cross-entropy, one tile of rows at a time, so full logits never exist. For row r with
 // target t >= 0: loss[r] = log sum exp(logits) - logits[t], logits = x[r] . w[v] for v < vocab. Targets < 0 are
@@ -143,6 +167,22 @@ struct tr_kernels {
                              const void *x, const void *gamma, const void *mean, const void *rstd, void *dx,
                              int add_dx, void *dgamma, void *dbeta, int add);
   size_t (*layernorm_backward_scratch)(int64_t rows, int64_t width, tr_dtype type);
+
+  // In place (y == x with ld_y == ld_x) allowed. rstd may be NULL: not wanted.
+  void (*rmsnorm_forward)(const tr_compute *c, const tr_rmsnorm *p, const void *x, const void *gamma, void *y,
+                          void *rstd);
+  // dy has ld_y, x and dx have ld_x. dx is overwritten or added to (add_dx); dx == dy allowed when ld_x == ld_y and
+  // add_dx is 0. dgamma [width], wide, overwritten or added to (add): the sum over rows and vectors.
+  void (*rmsnorm_backward)(const tr_compute *c, const tr_rmsnorm *p, const void *dy, const void *x, const void *gamma,
+                           const void *rstd, void *dx, int add_dx, void *dgamma, int add);
+  size_t (*rmsnorm_backward_scratch)(const tr_rmsnorm *p);
+
+  void (*rope)(const tr_compute *c, const tr_rope *p, void *x); // in place
+
+  // y = silu(gate) * up, where a row of x is [gate | up], each `width` wide, and silu(g) = g / (1 + exp(-g)).
+  void (*swiglu_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x, void *y);
+  void (*swiglu_backward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,
+                          const void *dy, void *dx); // dx [rows, 2 width], overwritten; dx == x allowed
 
   // GELU, tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). In place allowed.
   void (*gelu_forward)(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y);
