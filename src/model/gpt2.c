@@ -2,6 +2,7 @@
 // GPT-2 from pieces. Per layer: norm, qkv, attention, projection, residual, norm, fc, GELU, projection, residual. One
 // unit for the embeddings, one per layer, one for the final norm (and the head, when it is not tied).
 #include "trireme/model/gpt2.h"
+#include "model/config_internal.h"
 #include "trireme/model/piece.h"
 #include <math.h>
 #include <stdio.h>
@@ -17,29 +18,19 @@ void tr_gpt2_config_init(tr_gpt2_config *config) {
                              .tied = 1};
 }
 
-static tr_status check_range(const char *field, double value, double least, double most) {
-  if (value >= least && value <= most) return TR_OK;
-  return tr_error(TR_ERR_CONFIG, "model.%s is %g; it must lie between %g and %g", field, value, least, most);
-}
-
 tr_status tr_gpt2_config_check(const tr_gpt2_config *config) {
-  TR_TRY(check_range("layers", (double)config->layers, 1, 1000));
-  TR_TRY(check_range("width", (double)config->width, 1, 1 << 20));
-  TR_TRY(check_range("heads", (double)config->heads, 1, (double)config->width));
-  TR_TRY(check_range("ffn", (double)config->ffn, 0, 1 << 22));
-  TR_TRY(check_range("vocab", (double)config->vocab, 1, 1 << 24));
-  TR_TRY(check_range("positions", (double)config->positions, 1, 1 << 24));
-  TR_TRY(check_range("eps", config->eps, 1e-12, 1));
-  TR_TRY(check_range("init_std", config->init_std, 0, 10));
-  TR_TRY(check_range("dropout_embedding", config->dropout_embedding, 0, 0.99));
-  TR_TRY(check_range("dropout_residual", config->dropout_residual, 0, 0.99));
-  TR_TRY(check_range("dropout_attention", config->dropout_attention, 0, 0.99));
-  if (config->width % config->heads == 0) return TR_OK;
-  int64_t below = config->heads, above = config->heads;
-  while (config->width % below) below--;
-  while (config->width % above) above++;
-  return tr_error(TR_ERR_CONFIG, "model.heads %lld does not divide model.width %lld; %lld or %lld would",
-                  (long long)config->heads, (long long)config->width, (long long)below, (long long)above);
+  TR_TRY(tr__config_range("layers", (double)config->layers, 1, 1000));
+  TR_TRY(tr__config_range("width", (double)config->width, 1, 1 << 20));
+  TR_TRY(tr__config_range("heads", (double)config->heads, 1, (double)config->width));
+  TR_TRY(tr__config_range("ffn", (double)config->ffn, 0, 1 << 22));
+  TR_TRY(tr__config_range("vocab", (double)config->vocab, 1, 1 << 24));
+  TR_TRY(tr__config_range("positions", (double)config->positions, 1, 1 << 24));
+  TR_TRY(tr__config_range("eps", config->eps, 1e-12, 1));
+  TR_TRY(tr__config_range("init_std", config->init_std, 0, 10));
+  TR_TRY(tr__config_range("dropout_embedding", config->dropout_embedding, 0, 0.99));
+  TR_TRY(tr__config_range("dropout_residual", config->dropout_residual, 0, 0.99));
+  TR_TRY(tr__config_range("dropout_attention", config->dropout_attention, 0, 0.99));
+  return tr__config_divides("heads", config->heads, "width", config->width);
 }
 
 // What building one layer needs to know.

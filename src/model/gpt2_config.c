@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // GPT-2's config.json in Hugging Face form, both ways. Unknown fields that change the mathematics are refused by
 // name; fields that only concern other programs are ignored.
+#include "model/config_internal.h"
 #include "trireme/base/json.h"
 #include "trireme/model/gpt2.h"
 #include <string.h>
@@ -12,20 +13,19 @@ static tr_status check_activation(const json_t *json, const char *name) {
   return tr_error(TR_ERR_CKPT, "%s: activation_function '%s' is not known; gelu_new is", name, activation);
 }
 
-// Options of Hugging Face's GPT-2 that this implementation has only in their usual setting.
-static tr_status check_fixed(const json_t *json, const char *name) {
-  static const struct {
-    const char *key;
-    int value;
-  } fixed[] = {{"scale_attn_weights", 1}, {"scale_attn_by_inverse_layer_idx", 0}, {"add_cross_attention", 0}};
-  for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-    int value = fixed[i].value;
-    TR_TRY(tr_json_get_bool(json, name, fixed[i].key, 0, &value));
-    if (value != fixed[i].value)
-      return tr_error(TR_ERR_CKPT, "%s: %s = %s is not supported; only %s is", name, fixed[i].key,
-                      value ? "true" : "false", fixed[i].value ? "true" : "false");
-  }
-  return TR_OK;
+static tr_status check_fields(const json_t *json, const char *name) {
+  // clang-format off
+  static const char *const known[] = {
+      "n_layer", "n_embd", "n_head", "n_inner", "n_positions", "vocab_size", "layer_norm_epsilon", "initializer_range",
+      "embd_pdrop", "resid_pdrop", "attn_pdrop", "tie_word_embeddings", "activation_function", "scale_attn_weights",
+      "scale_attn_by_inverse_layer_idx",
+      "n_ctx",                   // n_positions again, from before it had that name
+      "reorder_and_upcast_attn", // another order of the same sums
+      NULL};
+  // clang-format on
+  TR_TRY(tr__config_fields(json, name, known));
+  TR_TRY(tr__config_fixed(json, name, "scale_attn_weights", 1));
+  return tr__config_fixed(json, name, "scale_attn_by_inverse_layer_idx", 0);
 }
 
 tr_status tr_gpt2_config_from_json(const json_t *json, const char *name, tr_gpt2_config *out) {
@@ -34,7 +34,7 @@ tr_status tr_gpt2_config_from_json(const json_t *json, const char *name, tr_gpt2
   if (strcmp(type, "gpt2") != 0)
     return tr_error(TR_ERR_CKPT, "%s: model_type '%s' is not supported; gpt2 is", name, type);
   TR_TRY(check_activation(json, name));
-  TR_TRY(check_fixed(json, name));
+  TR_TRY(check_fields(json, name));
   tr_gpt2_config c;
   tr_gpt2_config_init(&c);
   TR_TRY(tr_json_get_int(json, name, "n_layer", 1, &c.layers));

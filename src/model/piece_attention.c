@@ -19,6 +19,7 @@ static tr_attention attention_shape(const tr_attention_config *p, tr_dtype type)
                         .ld_out = p->heads * p->dim,
                         .type = type,
                         .scale = 1.0f / sqrtf((float)p->dim),
+                        .window = p->window,
                         .first = 1,
                         .last = 1,
                         .dropout_stride = p->positions};
@@ -34,10 +35,6 @@ static tr_attention attention_over_input(const tr_piece_call *c) {
   return p;
 }
 
-static char *at(const void *base, int64_t element, tr_dtype type) {
-  return (char *)(uintptr_t)base + (size_t)element * tr_dtype_size(type);
-}
-
 static tr_status attention_over_cache(const tr_piece_call *c) {
   const tr_attention_config *config = c->piece->config;
   tr_kv_cache *cache = c->cache;
@@ -47,9 +44,9 @@ static tr_status attention_over_cache(const tr_piece_call *c) {
                     (long long)(cache->length + rows), (long long)cache->capacity);
   size_t nbyte = (size_t)width_kv * tr_dtype_size(c->type);
   for (int64_t r = 0; r < rows; r++) {
-    const char *key = at(c->in[0], r * (width_q + 2 * width_kv) + width_q, c->type);
-    memcpy(at(cache->k, (cache->length + r) * width_kv, c->type), key, nbyte);
-    memcpy(at(cache->v, (cache->length + r) * width_kv, c->type), key + nbyte, nbyte);
+    const char *key = tr__element(c->in[0], r * (width_q + 2 * width_kv) + width_q, c->type);
+    memcpy(tr__element(cache->k, (cache->length + r) * width_kv, c->type), key, nbyte);
+    memcpy(tr__element(cache->v, (cache->length + r) * width_kv, c->type), key + nbyte, nbyte);
   }
   cache->length += rows;
   int32_t key_start[2] = {0, (int32_t)cache->length};
@@ -69,8 +66,8 @@ static tr_status attention_forward(const tr_piece_call *c) {
   const tr_attention_config *config = c->piece->config;
   tr_attention p = attention_over_input(c);
   int64_t width_q = config->heads * config->dim, width_kv = config->heads_kv * config->dim;
-  return c->compute->kernels->attention_forward(c->compute, &p, c->in[0], at(c->in[0], width_q, c->type),
-                                                at(c->in[0], width_q + width_kv, c->type), NULL, c->out[0],
+  return c->compute->kernels->attention_forward(c->compute, &p, c->in[0], tr__element(c->in[0], width_q, c->type),
+                                                tr__element(c->in[0], width_q + width_kv, c->type), NULL, c->out[0],
                                                 c->out[1]);
 }
 
@@ -79,14 +76,14 @@ static tr_status attention_backward(const tr_piece_call *c) {
   tr_attention p = attention_over_input(c);
   int64_t k = config->heads * config->dim, v = k + config->heads_kv * config->dim;
   tr_attention_grad g = {.q = c->in[0],
-                         .k = at(c->in[0], k, c->type),
-                         .v = at(c->in[0], v, c->type),
+                         .k = tr__element(c->in[0], k, c->type),
+                         .v = tr__element(c->in[0], v, c->type),
                          .out = c->out[0],
                          .lse = c->out[1],
                          .dout = c->dout[0],
                          .dq = c->din[0],
-                         .dk = at(c->din[0], k, c->type),
-                         .dv = at(c->din[0], v, c->type),
+                         .dk = tr__element(c->din[0], k, c->type),
+                         .dv = tr__element(c->din[0], v, c->type),
                          .grad_type = c->type,
                          .add = c->add_in[0]};
   return c->compute->kernels->attention_backward(c->compute, &p, &g);
@@ -102,10 +99,14 @@ static size_t attention_scratch(const tr_piece *piece, const tr_kernels *kernels
   return kernels->attention_scratch(&p, nthread);
 }
 
-// Two products (scores and outputs) over half the keys on average.
+// Two products (scores and outputs) over the keys that a token sees on average: half of them, or those of the window,
+// which it sees in full but for the first tokens.
 static double attention_flops(const tr_piece *piece, int64_t sequence) {
   const tr_attention_config *config = piece->config;
-  return 4.0 * (double)(config->heads * config->dim) * ((double)sequence + 1) / 2;
+  double n = (double)sequence, window = n;
+  if (config->window > 0 && config->window < sequence) window = (double)config->window;
+  double keys = (window * (window + 1) / 2 + (n - window) * window) / n;
+  return 4.0 * (double)(config->heads * config->dim) * keys;
 }
 
 static const tr_piece_ops attention_ops = {.kind = "attention",
@@ -120,6 +121,7 @@ int tr_piece_attention(tr_model *model, const char *name, const tr_attention_con
     return tr__model_fail(model, "piece", name, "needs heads that are a multiple of its key heads");
   if (!(config->dropout >= 0 && config->dropout < 1))
     return tr__model_fail(model, "piece", name, "needs a dropout in [0, 1)");
+  if (config->window < 0) return tr__model_fail(model, "piece", name, "needs a window of at least 1, or 0 for none");
   if (!tr__piece_has_width(model, name, qkv, (config->heads + 2 * config->heads_kv) * config->dim) ||
       !tr__piece_has_width(model, name, out, config->heads * config->dim) ||
       !tr__piece_has_width(model, name, lse, config->heads))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Pieces without attention or loss: embedding, LayerNorm, linear, GELU, residual. Each is a few calls of kernels;
-// what is worth reading is which values backward needs (the `use` of a port) and where a gradient may share memory.
+// Pieces of one or two kernel calls: embedding, LayerNorm, RMSNorm, GELU, SwiGLU, residual. What is worth reading is
+// which values backward needs (the `use` of a port) and where a gradient may share memory.
 #include "model/piece_internal.h"
 #include <string.h>
 
-static const tr_placement sharded = {TR_SHARD, 1}, partial = {TR_PARTIAL, 0};
+static const tr_placement sharded = {TR_SHARD, 1};
 
 tr_dropout tr__piece_dropout(const tr_piece_call *call, double p) {
   if (!call->training || p <= 0) return (tr_dropout){0};
@@ -126,114 +126,63 @@ int tr_piece_layernorm(tr_model *model, const char *name, int gamma, int beta, d
   return tr_model_add_piece(model, &piece);
 }
 
-// ---- linear
+// ---- RMSNorm
 
 typedef struct {
-  int64_t nin, nout;
-} linear_config;
+  double eps;
+  int64_t width;
+} rmsnorm_config;
 
-static tr_matmul linear_forward_shape(const linear_config *p, tr_dtype type, int64_t rows) {
-  return (tr_matmul){.m = rows,
-                     .n = p->nout,
-                     .k = p->nin,
-                     .trans_b = 1,
-                     .lda = p->nin,
-                     .ldb = p->nin,
-                     .ldc = p->nout,
-                     .type = type,
-                     .type_c = type};
-}
-static tr_matmul linear_input_shape(const linear_config *p, tr_dtype type, int64_t rows, int add) {
-  return (tr_matmul){.m = rows,
-                     .n = p->nin,
-                     .k = p->nout,
-                     .lda = p->nout,
-                     .ldb = p->nin,
-                     .ldc = p->nin,
-                     .type = type,
-                     .type_c = type,
-                     .add = add};
-}
-static tr_matmul linear_weight_shape(const linear_config *p, tr_dtype type, int64_t rows, int add) {
-  return (tr_matmul){.m = p->nout,
-                     .n = p->nin,
-                     .k = rows,
-                     .trans_a = 1,
-                     .lda = p->nout,
-                     .ldb = p->nin,
-                     .ldc = p->nin,
-                     .type = type,
-                     .type_c = tr_wide(type),
-                     .add = add};
+static tr_rmsnorm rmsnorm_shape(const tr_piece *piece, tr_dtype type, int64_t rows) {
+  const rmsnorm_config *config = piece->config;
+  return (tr_rmsnorm){.rows = rows,
+                      .count = 1,
+                      .width = config->width,
+                      .ld_x = config->width,
+                      .ld_y = config->width,
+                      .type = type,
+                      .eps = (float)config->eps};
 }
 
-static tr_status linear_forward(const tr_piece_call *c) {
-  tr_matmul shape = linear_forward_shape(c->piece->config, c->type, c->input->rows);
-  return c->compute->kernels->matmul(c->compute, &shape, c->in[0], c->param[0],
-                                     c->piece->nparam > 1 ? c->param[1] : NULL, c->out[0]);
-}
-
-static tr_status linear_backward_input(const tr_piece_call *c) {
-  tr_matmul shape = linear_input_shape(c->piece->config, c->type, c->input->rows, c->add_in[0]);
-  return c->compute->kernels->matmul(c->compute, &shape, c->dout[0], c->param[0], NULL, c->din[0]);
-}
-
-static tr_status linear_backward_weight(const tr_piece_call *c) {
-  const linear_config *config = c->piece->config;
-  tr_matmul shape = linear_weight_shape(config, c->type, c->input->rows, c->add_param[0]);
-  TR_TRY(c->compute->kernels->matmul(c->compute, &shape, c->dout[0], c->in[0], NULL, c->dparam[0]));
-  if (c->piece->nparam > 1)
-    c->compute->kernels->column_sum(c->compute, c->input->rows, config->nout, c->type, c->dout[0], c->dparam[1],
-                                    c->add_param[1]);
+static tr_status rmsnorm_forward(const tr_piece_call *c) {
+  tr_rmsnorm p = rmsnorm_shape(c->piece, c->type, c->input->rows);
+  c->compute->kernels->rmsnorm_forward(c->compute, &p, c->in[0], c->param[0], c->out[0], c->out[1]);
   return TR_OK;
 }
 
-static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
-
-static size_t linear_scratch(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
-                             int nthread) {
-  const linear_config *config = piece->config;
-  tr_matmul forward = linear_forward_shape(config, type, rows), input = linear_input_shape(config, type, rows, 1),
-            weight = linear_weight_shape(config, type, rows, 1);
-  size_t need = larger(kernels->matmul_scratch(&forward, nthread), kernels->matmul_scratch(&input, nthread));
-  need = larger(need, kernels->matmul_scratch(&weight, nthread));
-  return larger(need, kernels->column_sum_scratch(rows, config->nout, type));
+static tr_status rmsnorm_backward(const tr_piece_call *c) {
+  tr_rmsnorm p = rmsnorm_shape(c->piece, c->type, c->input->rows);
+  c->compute->kernels->rmsnorm_backward(c->compute, &p, c->dout[0], c->in[0], c->param[0], c->out[1], c->din[0],
+                                        c->add_in[0], c->dparam[0], c->add_param[0]);
+  return TR_OK;
 }
 
-static double linear_flops(const tr_piece *piece, int64_t sequence) {
-  (void)sequence;
-  const linear_config *config = piece->config;
-  return 2.0 * (double)config->nin * (double)config->nout;
+static size_t rmsnorm_scratch(const tr_piece *piece, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                              int nthread) {
+  (void)nthread;
+  tr_rmsnorm p = rmsnorm_shape(piece, type, rows);
+  return kernels->rmsnorm_backward_scratch(&p);
 }
 
-static const tr_piece_ops linear_ops = {.kind = "linear",
-                                        .forward = linear_forward,
-                                        .backward_input = linear_backward_input,
-                                        .backward_weight = linear_backward_weight,
-                                        .scratch = linear_scratch,
-                                        .flops = linear_flops};
+static const tr_piece_ops rmsnorm_ops = {
+    .kind = "rmsnorm", .forward = rmsnorm_forward, .backward_input = rmsnorm_backward, .scratch = rmsnorm_scratch};
 
-int tr_piece_linear(tr_model *model, const char *name, int weight, int bias, int x, int y, int tp) {
-  if (!tr__piece_has_param(model, name, weight, 2) || (bias >= 0 && !tr__piece_has_param(model, name, bias, 1)))
+int tr_piece_rmsnorm(tr_model *model, const char *name, int gamma, double eps, int x, int y, int rstd) {
+  if (!tr__piece_has_param(model, name, gamma, 1)) return -1;
+  rmsnorm_config config = {eps, tr_model_param(model, gamma)->shape.dim[0]};
+  if (!tr__piece_has_width(model, name, x, config.width) || !tr__piece_has_width(model, name, y, config.width) ||
+      !tr__piece_has_width(model, name, rstd, 1))
     return -1;
-  const tr_shape *shape = &tr_model_param(model, weight)->shape;
-  if (!tr__piece_has_width(model, name, x, shape->dim[1]) || !tr__piece_has_width(model, name, y, shape->dim[0]))
-    return -1;
-  if (bias >= 0 && tr_model_param(model, bias)->shape.dim[0] != shape->dim[0])
-    return tr__model_fail(model, "piece", name, "has a bias that does not fit its weight");
-  linear_config config = {shape->dim[1], shape->dim[0]};
   tr_piece piece = {.name = name,
-                    .ops = &linear_ops,
+                    .ops = &rmsnorm_ops,
                     .nin = 1,
-                    .in = {{.value = x, .use = TR_USE_W}},
-                    .nout = 1,
-                    .out = {{.value = y, .use = TR_USE_DW}},
-                    .nparam = bias < 0 ? 1 : 2,
-                    .param = {weight, bias < 0 ? 0 : bias},
+                    .in = {{.value = x, .use = TR_USE_I}},
+                    .nout = 2,
+                    .out = {{.value = y}, {.value = rstd, .use = TR_USE_I}},
+                    .nparam = 1,
+                    .param = {gamma},
                     .config = &config,
                     .config_nbyte = sizeof config};
-  if (tp == 1) piece.out[0].tp = sharded;
-  if (tp == 2) piece.in[0].tp = sharded, piece.out[0].tp = partial;
   return tr_model_add_piece(model, &piece);
 }
 
@@ -260,6 +209,39 @@ int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
   if (!tr__piece_has_width(model, name, y, width)) return -1;
   tr_piece piece = {.name = name,
                     .ops = &gelu_ops,
+                    .nin = 1,
+                    .in = {{.value = x, .use = TR_USE_I | TR_SET_GRAD, .tp = sharded}},
+                    .nout = 1,
+                    .out = {{.value = y, .tp = sharded}},
+                    .config = &width,
+                    .config_nbyte = sizeof width};
+  return tr_model_add_piece(model, &piece);
+}
+
+// ---- SwiGLU
+
+static tr_status swiglu_forward(const tr_piece_call *c) {
+  c->compute->kernels->swiglu_forward(c->compute, c->input->rows, *(const int64_t *)c->piece->config, c->type,
+                                      c->in[0], c->out[0]);
+  return TR_OK;
+}
+
+static tr_status swiglu_backward(const tr_piece_call *c) {
+  c->compute->kernels->swiglu_backward(c->compute, c->input->rows, *(const int64_t *)c->piece->config, c->type,
+                                       c->in[0], c->dout[0], c->din[0]);
+  return TR_OK;
+}
+
+static const tr_piece_ops swiglu_ops = {
+    .kind = "swiglu", .forward = swiglu_forward, .backward_input = swiglu_backward};
+
+int tr_piece_swiglu(tr_model *model, const char *name, int x, int y) {
+  if (y < 0 || y >= tr_model_values(model))
+    return tr__model_fail(model, "piece", name, "has a port on an unknown value");
+  int64_t width = tr_model_value(model, y)->width;
+  if (!tr__piece_has_width(model, name, x, 2 * width)) return -1;
+  tr_piece piece = {.name = name,
+                    .ops = &swiglu_ops,
                     .nin = 1,
                     .in = {{.value = x, .use = TR_USE_I | TR_SET_GRAD, .tp = sharded}},
                     .nout = 1,

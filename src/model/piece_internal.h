@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Shared by the library's own pieces: the dropout stream of a piece in a call.
+// Shared by the library's own pieces: addresses of elements, the dropout stream of a call, checks of adders.
 #ifndef TRIREME_MODEL_PIECE_INTERNAL_H
 #define TRIREME_MODEL_PIECE_INTERNAL_H
 
 #include "trireme/model/piece.h"
+
+// Address of an element. Pieces get plain pointers in both directions, so constness is the caller's matter.
+static inline void *tr__element(const void *base, int64_t element, tr_dtype type) {
+  return (char *)(uintptr_t)base + (size_t)element * tr_dtype_size(type);
+}
 
 // Dropout with probability p for this call: off unless training. Keyed by (seed, piece, step), so that no two pieces
 // and no two steps share masks.

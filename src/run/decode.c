@@ -115,13 +115,14 @@ int64_t tr_decoder_length(const tr_decoder *d) { return d->length; }
 
 static void *resolve(const tr_decoder *d, const tr__place *place) { return d->slot[place->where] + place->offset; }
 
-static tr_status run_piece(tr_decoder *d, int index, const tr_model_input *input) {
+static tr_status run_piece(tr_decoder *d, int index, const tr_model_input *input, int64_t length) {
   const tr_piece *piece = tr_model_piece(d->model, index);
   tr_piece_call call = {.piece = piece,
                         .compute = &d->compute,
                         .input = input,
                         .type = d->type,
                         .logits = d->logits,
+                        .length = length,
                         .cache = d->cache[index].capacity ? &d->cache[index] : NULL};
   for (int k = 0; k < piece->nin; k++) call.in[k] = resolve(d, &d->plan.value[piece->in[k].value]);
   for (int k = 0; k < piece->nout; k++) call.out[k] = resolve(d, &d->plan.value[piece->out[k].value]);
@@ -139,6 +140,7 @@ tr_status tr_decoder_append(tr_decoder *d, const int32_t *token, int64_t n, cons
     if (token[i] < 0 || token[i] >= tr_model_vocab(d->model))
       return tr_error(TR_ERR_DATA, "token %d is outside the vocabulary of %lld", token[i],
                       (long long)tr_model_vocab(d->model));
+  int64_t length = d->length + n; // of the whole, whatever the chunks
   while (n > 0) {
     int64_t rows = n < CHUNK ? n : CHUNK;
     int32_t start[2] = {0, (int32_t)rows};
@@ -148,7 +150,7 @@ tr_status tr_decoder_append(tr_decoder *d, const int32_t *token, int64_t n, cons
                             .position = d->position + d->length,
                             .sample = d->sample,
                             .start = start};
-    for (int i = 0; i < tr_model_pieces(d->model); i++) TR_TRY(run_piece(d, i, &input));
+    for (int i = 0; i < tr_model_pieces(d->model); i++) TR_TRY(run_piece(d, i, &input, length));
     d->length += rows;
     token += rows;
     n -= rows;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "trireme/model/gpt2.h"
+#include "trireme/model/arch.h"
 #include "trireme/run/decode.h"
 #include "trireme/run/run.h"
 #include <math.h>
@@ -26,17 +26,45 @@ typedef struct scene {
   int64_t sample[LENGTH];
 } scene;
 
-static void open_scene(scene *s, const tr_kernels *kernels, tr_dtype type) {
-  tr_gpt2_config config;
-  tr_gpt2_config_init(&config);
-  config.layers = 2;
-  config.width = 16;
-  config.heads = 2;
-  config.vocab = VOCAB;
-  config.positions = LENGTH;
-  config.init_std = 0.3;
+static tr_arch gpt2_arch(void) {
+  tr_arch arch = {.kind = TR_ARCH_GPT2};
+  tr_gpt2_config *config = &arch.gpt2;
+  tr_gpt2_config_init(config);
+  config->layers = 2;
+  config->width = 16;
+  config->heads = 2;
+  config->vocab = VOCAB;
+  config->positions = LENGTH;
+  config->init_std = 0.3;
+  return arch;
+}
+
+static tr_arch llama_arch(tr_llama_family family) {
+  tr_arch arch = {.kind = TR_ARCH_LLAMA};
+  tr_llama_config *config = &arch.llama;
+  tr_llama_config_init(config);
+  config->family = family;
+  config->layers = 2;
+  config->width = 16;
+  config->heads = 4;
+  config->heads_kv = 2;
+  config->head_dim = 6;
+  config->ffn = 24;
+  config->vocab = VOCAB;
+  config->positions = LENGTH;
+  config->init_std = 0.3;
+  config->rope.theta = 100;
+  config->tied = family != TR_LLAMA;
+  config->window = family == TR_LLAMA ? 0 : 20;
+  config->window_layer = family == TR_QWEN3;
+  config->head_norm = family == TR_QWEN3;
+  config->qkv_bias = family == TR_QWEN2;
+  return arch;
+}
+
+static void open_scene(scene *s, const tr_arch *arch, const tr_kernels *kernels, tr_dtype type) {
   *s = (scene){0};
-  assert_int_equal(tr_gpt2_create(&config, &s->model), TR_OK);
+  assert_int_equal(tr_arch_create(arch, &s->model), TR_OK);
   assert_int_equal(tr_layout_build(s->model, &s->layout), TR_OK);
   tr_run_options options;
   tr_run_options_init(&options);
@@ -92,10 +120,10 @@ static double logit_loss(const float *logits, int32_t next) {
   return most + log(sum) - logits[next];
 }
 
-static void check_against_forward(const tr_kernels *kernels, tr_dtype type, double allowed) {
+static void check_against_forward(const tr_arch *arch, const tr_kernels *kernels, tr_dtype type, double allowed) {
   scene s;
   const float *logits;
-  open_scene(&s, kernels, type);
+  open_scene(&s, arch, kernels, type);
   tr_decoder *decoder = open_decoder(&s, kernels, type, LENGTH);
   for (int i = 0; i < LENGTH; i++) {
     assert_int_equal(tr_decoder_append(decoder, s.token + i, 1, &logits), TR_OK);
@@ -111,14 +139,52 @@ static void check_against_forward(const tr_kernels *kernels, tr_dtype type, doub
 
 static void token_by_token_is_the_forward_pass(void **state) {
   (void)state;
-  check_against_forward(tr_kernels_reference(), TR_F32, 2e-5);
-  check_against_forward(tr_kernels_cpu(), TR_F32, 2e-5);
+  tr_arch arch = gpt2_arch();
+  check_against_forward(&arch, tr_kernels_reference(), TR_F32, 2e-5);
+  check_against_forward(&arch, tr_kernels_cpu(), TR_F32, 2e-5);
 }
 
 static void bf16_is_close_to_its_forward_pass(void **state) {
   (void)state;
-  check_against_forward(tr_kernels_reference(), TR_BF16, 0.1);
-  check_against_forward(tr_kernels_cpu(), TR_BF16, 0.1);
+  tr_arch arch = gpt2_arch();
+  check_against_forward(&arch, tr_kernels_reference(), TR_BF16, 0.1);
+  check_against_forward(&arch, tr_kernels_cpu(), TR_BF16, 0.1);
+}
+
+// Rotary positions go on where the cache ends, grouped heads share it, windows forget its beginning.
+static void rotary_positions_go_on_with_the_cache(void **state) {
+  (void)state;
+  for (int family = TR_LLAMA; family <= TR_QWEN3; family++) {
+    tr_arch arch = llama_arch((tr_llama_family)family);
+    check_against_forward(&arch, tr_kernels_cpu(), TR_F32, 5e-5);
+    check_against_forward(&arch, tr_kernels_cpu(), TR_BF16, 0.2);
+  }
+  tr_arch arch = llama_arch(TR_LLAMA);
+  arch.llama.rope = (tr_rope_config){.kind = TR_ROPE_LLAMA3,
+                                     .theta = 100,
+                                     .factor = 4,
+                                     .low_freq_factor = 1,
+                                     .high_freq_factor = 4,
+                                     .original_positions = 64};
+  check_against_forward(&arch, tr_kernels_reference(), TR_F32, 5e-5);
+}
+
+// Dynamic frequencies are those of the whole prompt, although it goes through in chunks.
+static void a_prompt_in_chunks_is_turned_by_its_whole_length(void **state) {
+  (void)state;
+  scene s;
+  const float *logits;
+  tr_arch arch = llama_arch(TR_LLAMA);
+  arch.llama.positions = 20;
+  arch.llama.rope.kind = TR_ROPE_DYNAMIC;
+  arch.llama.rope.factor = 16;
+  open_scene(&s, &arch, tr_kernels_reference(), TR_F32);
+  tr_decoder *decoder = open_decoder(&s, tr_kernels_reference(), TR_F32, LENGTH);
+  assert_int_equal(tr_decoder_append(decoder, s.token, LENGTH, &logits), TR_OK);
+  for (int32_t next = 0; next < VOCAB; next += 4)
+    assert_true(fabs(logit_loss(logits, next) - eval_loss(&s, LENGTH, next)) < 5e-5);
+  tr_decoder_destroy(decoder);
+  close_scene(&s);
 }
 
 static void any_cut_of_the_prompt_gives_the_same_logits(void **state) {
@@ -126,7 +192,8 @@ static void any_cut_of_the_prompt_gives_the_same_logits(void **state) {
   scene s;
   const float *logits;
   float whole[VOCAB];
-  open_scene(&s, tr_kernels_reference(), TR_F32);
+  tr_arch arch = gpt2_arch();
+  open_scene(&s, &arch, tr_kernels_reference(), TR_F32);
   tr_decoder *decoder = open_decoder(&s, tr_kernels_reference(), TR_F32, LENGTH);
   assert_int_equal(tr_decoder_append(decoder, s.token, LENGTH, &logits), TR_OK);
   memcpy(whole, logits, sizeof whole);
@@ -148,7 +215,8 @@ static void what_does_not_fit_is_refused(void **state) {
   scene s;
   const float *logits;
   tr_decoder *decoder;
-  open_scene(&s, tr_kernels_reference(), TR_F32);
+  tr_arch arch = gpt2_arch();
+  open_scene(&s, &arch, tr_kernels_reference(), TR_F32);
   const void *w = tr_run_weights(s.run);
   assert_int_equal(
       tr_decoder_create(s.model, &s.layout, w, TR_F32, tr_kernels_reference(), NULL, LENGTH + 1, &decoder),
@@ -236,6 +304,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(token_by_token_is_the_forward_pass),
       cmocka_unit_test(bf16_is_close_to_its_forward_pass),
+      cmocka_unit_test(rotary_positions_go_on_with_the_cache),
+      cmocka_unit_test(a_prompt_in_chunks_is_turned_by_its_whole_length),
       cmocka_unit_test(any_cut_of_the_prompt_gives_the_same_logits),
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(narrow_sampling_takes_the_largest),

@@ -29,7 +29,7 @@
 typedef struct tr_model tr_model;
 typedef struct tr_piece tr_piece;
 
-enum { TR_PIECE_PORTS = 4, TR_PIECE_PARAMS = 4 };
+enum { TR_PIECE_PORTS = 4, TR_PIECE_PARAMS = 6 };
 
 // The rows of one micro-batch (what the data module fills): see data.h. Not owned.
 typedef struct tr_model_input {
@@ -66,6 +66,7 @@ typedef struct tr_piece_call {
   int training;       // dropout on
   tr_kv_cache *cache; // generating: this piece's cache; NULL otherwise
   float *logits;      // generating: the head writes the last row's logits here; NULL otherwise
+  int64_t length;     // generating: tokens of the sequence once all appended ones are through; 0: as positions say
 } tr_piece_call;
 
 // The functions of a kind of piece. backward_input of the last piece (the loss) starts the backward pass.
