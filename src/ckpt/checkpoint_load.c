@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Finding a checkpoint that can be loaded, and checking one against its manifest.
+// Finding a checkpoint that can be loaded.
 //
 // `latest` is a hint. Whatever it names is checked like any other folder, and when it is missing, nonsense or
 // names something damaged, all step folders are tried from the newest down. A folder below a run is a
 // checkpoint only with its manifest; a folder given directly may also be a plain Hugging Face one, whose
-// files are then checked by their own format alone. Manifests are not trusted: sizes are bounded and names
-// cannot leave the folder. Nothing here changes a file.
+// files are then checked by their own format alone. Nothing here changes a file.
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
@@ -116,8 +115,6 @@ tr_status tr__ckpt_list(const char *folder, tr__ckpt_folder **out, size_t *count
 
 static tr_status bad(const char *path) { return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text()); }
 
-enum { HASH_PIECE = 16 << 20 };
-
 // How carefully to look: sizes only or hashes too, and whom to tell that it goes on.
 typedef struct look {
   int verify;
@@ -125,165 +122,19 @@ typedef struct look {
   void *user;
 } look;
 
-typedef struct manifest {
-  char path[TR__CKPT_PATH_MAX];
-  json_t *root; // owns the two lists
-  const json_t *files, *tensors;
-  void (*progress)(void *user); // called between pieces of what is hashed; may be NULL
-  void *user;
-} manifest;
-
-static tr_status check_head(manifest *m) {
-  const char *format = NULL;
-  int64_t version = 0, step = 0;
-  TR_TRY(tr_json_get_string(m->root, m->path, "format", 1, &format));
-  if (strcmp(format, "trireme-checkpoint") != 0)
-    return tr_error(TR_ERR_CKPT, "%s: format is not \"trireme-checkpoint\"", m->path);
-  TR_TRY(tr_json_get_int(m->root, m->path, "version", 1, &version));
-  if (version != 1)
-    return tr_error(TR_ERR_CKPT, "%s: version is %" PRId64 "; this program reads version 1", m->path, version);
-  TR_TRY(tr_json_get_int(m->root, m->path, "step", 1, &step));
-  m->files = json_object_get(m->root, "files");
-  m->tensors = json_object_get(m->root, "tensors");
-  if (!json_is_array(m->files) || !json_is_array(m->tensors))
-    return tr_error(TR_ERR_CKPT, "%s: \"files\" and \"tensors\" must be lists", m->path);
-  if (json_array_size(m->files) == 0 || json_array_size(m->files) > TR__CKPT_FILE_MAX)
-    return tr_error(TR_ERR_CKPT, "%s: \"files\" has %zu entries; 1 to %d are possible", m->path,
-                    json_array_size(m->files), TR__CKPT_FILE_MAX);
-  return TR_OK;
-}
-
-// On success m->root is to be released.
-static tr_status load_manifest(const char *folder, manifest *m) {
-  TR_TRY(tr__ckpt_join(m->path, folder, TR__CKPT_MANIFEST));
-  if (!tr_file_exists(m->path))
-    return tr_error(TR_ERR_CKPT, "%s: no %s in it, so it is not a complete checkpoint", folder, TR__CKPT_MANIFEST);
-  TR_TRY(tr_json_load(m->path, TR__CKPT_MANIFEST_MAX, &m->root));
-  tr_status status = check_head(m);
-  if (status < 0) json_decref(m->root);
-  return status;
-}
-
-// Name and path of file i; the name is safe to open.
-static tr_status file_path(const manifest *m, const char *folder, size_t i, const char **name, char *path) {
-  char quoted[TR__CKPT_QUOTE_MAX];
-  TR_TRY(tr_json_get_string(json_array_get(m->files, i), m->path, "name", 1, name));
-  if (!tr__ckpt_plain_name(*name))
-    return tr_error(TR_ERR_CKPT, "%s: file name '%s' is not a plain base name", m->path,
-                    tr__ckpt_quote(*name, quoted));
-  return tr__ckpt_join(path, folder, *name);
-}
-
-static tr_status check_size(const manifest *m, const json_t *row, const char *path) {
-  int64_t nbyte = 0;
-  struct stat about;
-  TR_TRY(tr_json_get_int(row, m->path, "bytes", 1, &nbyte));
-  if (stat(path, &about) != 0) return tr_error(TR_ERR_CKPT, "%s: %s", path, strerror(errno));
-  if (!S_ISREG(about.st_mode)) return tr_error(TR_ERR_CKPT, "%s: not a regular file", path);
-  if (about.st_size == nbyte) return TR_OK;
-  return tr_error(TR_ERR_CKPT, "%s: %lld bytes, where the manifest says %" PRId64, path, (long long)about.st_size,
-                  nbyte);
-}
-
-// The XXH3-64 of a range, in pieces, with a call of `progress` after each: others wait while a large file is read.
-static uint64_t hash_slowly(const manifest *m, const void *data, size_t nbyte) {
-  XXH3_state_t *state = m->progress ? XXH3_createState() : NULL;
-  if (!state) return tr_hash_bytes(data, nbyte);
-  XXH3_64bits_reset(state);
-  for (size_t at = 0; at < nbyte; at += HASH_PIECE) {
-    XXH3_64bits_update(state, (const char *)data + at, nbyte - at < HASH_PIECE ? nbyte - at : HASH_PIECE);
-    m->progress(m->user);
-  }
-  uint64_t hash = XXH3_64bits_digest(state);
-  XXH3_freeState(state);
-  return hash;
-}
-
-// Compare with the 16 hexadecimal digits of a manifest row. `tensor` may be NULL.
-static tr_status check_hash(const manifest *m, const json_t *row, const char *path, const char *tensor,
-                            const void *data, size_t nbyte) {
-  const char *wanted = NULL;
-  char found[17], quoted[TR__CKPT_QUOTE_MAX];
-  TR_TRY(tr_json_get_string(row, m->path, "xxh3", 1, &wanted));
-  snprintf(found, sizeof found, "%016" PRIx64, hash_slowly(m, data, nbyte));
-  if (strcmp(found, wanted) == 0) return TR_OK;
-  return tr_error(TR_ERR_CKPT, "%s: %s%s%shash is %s, where the manifest says %.16s: the bytes have changed", path,
-                  tensor ? "tensor '" : "", tensor ? tr__ckpt_quote(tensor, quoted) : "", tensor ? "': " : "", found,
-                  wanted);
-}
-
-// Rows of tensors stand in the order of files, so each file is opened once: take those of `name` from *next on.
-static tr_status check_tensors(const manifest *m, const char *name, const char *path, size_t *next) {
-  tr_safetensors *file = NULL;
-  tr_status status = TR_OK;
-  char quoted[TR__CKPT_QUOTE_MAX];
-  for (; status == TR_OK && *next < json_array_size(m->tensors); ++*next) {
-    const json_t *row = json_array_get(m->tensors, *next);
-    const char *owner = NULL, *tensor = NULL;
-    status = tr_json_get_string(row, m->path, "file", 1, &owner);
-    if (status == TR_OK && strcmp(owner, name) != 0) break;
-    if (status == TR_OK) status = tr_json_get_string(row, m->path, "name", 1, &tensor);
-    if (status == TR_OK && !file) status = tr_safetensors_open(path, &file);
-    if (status < 0) break;
-    const tr_safetensors_entry *entry = tr_safetensors_find(file, tensor);
-    if (entry)
-      status = check_hash(m, row, path, tensor, entry->data, entry->nbyte);
-    else
-      status =
-          tr_error(TR_ERR_CKPT, "%s: tensor '%s' of the manifest is missing", path, tr__ckpt_quote(tensor, quoted));
-  }
-  tr_safetensors_close(file);
-  return status;
-}
-
-static tr_status check_file(const manifest *m, const char *folder, size_t i, int hashes, size_t *next) {
-  const json_t *row = json_array_get(m->files, i);
-  char path[TR__CKPT_PATH_MAX];
-  const char *name;
-  tr_file_map map;
-  TR_TRY(file_path(m, folder, i, &name, path));
-  TR_TRY(check_size(m, row, path));
-  if (!hashes) return TR_OK;
-  // Tensors first: a damaged one is named. The hash of the whole file then covers header and text.
-  TR_TRY(check_tensors(m, name, path, next));
-  TR_TRY(tr_file_map_open(path, &map));
-  tr_status status = check_hash(m, row, path, NULL, map.data, map.nbyte);
-  tr_file_map_close(&map);
-  return status;
-}
-
 static tr_status check_manifest(const char *folder, const look *how) {
-  manifest m = {.progress = how->progress, .user = how->user};
-  int hashes = how->verify;
-  size_t next = 0;
-  tr_status status = load_manifest(folder, &m);
-  if (status < 0) goto done;
-  for (size_t i = 0; status == TR_OK && i < json_array_size(m.files); i++) {
-    status = check_file(&m, folder, i, hashes, &next);
-  }
-  if (status == TR_OK && hashes && next < json_array_size(m.tensors)) {
-    status = tr_error(TR_ERR_CKPT, "%s: tensor %zu is of a file that is not listed, or not in the order of files",
-                      m.path, next);
-  }
-  json_decref(m.root);
-done:
-  // A checkpoint that cannot be read is a bad checkpoint, whatever the reason.
-  return status == TR_ERR_DATA || status == TR_ERR_IO ? tr_error(TR_ERR_CKPT, "%s", tr_status_text()) : status;
+  return tr__manifest_check(folder, how->verify, how->progress, how->user);
 }
 
-tr_status tr_ckpt_verify(const char *path) { return check_manifest(path, &(look){.verify = 1}); }
-
-static int has_file(const char *folder, const char *name) {
+int tr__ckpt_has(const char *folder, const char *name) {
   char path[TR__CKPT_PATH_MAX];
   return tr__ckpt_join(path, folder, name) == TR_OK && tr_file_exists(path);
 }
 
 static tr_status check_plain(const char *folder) {
-  char path[TR__CKPT_PATH_MAX];
-  tr_safetensors *file;
-  TR_TRY(tr__ckpt_join(path, folder, TR__CKPT_MODEL));
-  TR_TRY(tr_safetensors_open(path, &file));
-  tr_safetensors_close(file);
+  tr_tensors *tensors;
+  TR_TRY(tr_tensors_open(folder, TR__CKPT_MODEL, &tensors));
+  tr_tensors_close(tensors);
   return TR_OK;
 }
 
@@ -340,8 +191,9 @@ static tr_status find_below(const char *folder, const look *how, char *out, size
   if (status < 0 && status != TR_ERR_USAGE && status != TR_ERR_MEMORY) {
     status = count ? tr_error(TR_ERR_CKPT, "%s: none of its %zu checkpoints can be loaded; the last reason: %s",
                               folder, count, tr_status_text())
-                   : tr_error(TR_ERR_CKPT, "%s: no checkpoint in it (no %s, no %s, no %sN folder)", folder,
-                              TR__CKPT_MANIFEST, TR__CKPT_MODEL, TR__CKPT_STEP);
+                   : tr_error(TR_ERR_CKPT, "%s: no checkpoint in it (no %s, no %s, no %sN folder)%s", folder,
+                              TR__CKPT_MANIFEST, TR__CKPT_MODEL TR__CKPT_TENSORS, TR__CKPT_STEP,
+                              tr__ckpt_pickle_note(folder));
   }
   free(list);
   return status;
@@ -354,9 +206,9 @@ tr_status tr_ckpt_find_watched(const char *path, int verify, void (*progress)(vo
   if (stat(path, &about) != 0) return tr_error(TR_ERR_CKPT, "%s: no checkpoint: %s", path, strerror(errno));
   if (!S_ISDIR(about.st_mode))
     return tr_error(TR_ERR_CKPT, "%s: not a folder; give a checkpoint or the folder that holds checkpoints", path);
-  if (has_file(path, TR__CKPT_MANIFEST))
+  if (tr__ckpt_has(path, TR__CKPT_MANIFEST))
     TR_TRY(check_manifest(path, &how));
-  else if (has_file(path, TR__CKPT_MODEL))
+  else if (tr__ckpt_has(path, TR__CKPT_MODEL TR__CKPT_TENSORS) || tr__ckpt_has(path, TR__CKPT_MODEL TR__CKPT_INDEX))
     TR_TRY(check_plain(path));
   else
     return find_below(path, &how, out, nbyte);

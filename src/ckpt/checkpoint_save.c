@@ -3,14 +3,14 @@
 //
 // Order of one save, each line on disk before the next begins:
 //   1 sweep    leftovers of dead processes
-//   2 build    .tmp-step-S-P: every file, fsync; manifest.json last; fsync of the folder
+//   2 build    .tmp-step-S-P: every file, fsync; manifest.json last; fsync of the folder (ckpt_build.c)
 //   3 publish  rename to step-S, fsync of the parent
 //   4 point    `latest` replaced atomically
 //   5 remove   the former step-S if there was one, then folders beyond `keep`
 // Killed before 3, nothing happened but a leftover; between 3 and 4, `latest` names the previous checkpoint,
 // which still exists because removal is last; after 4, only tidying is missing. Removal itself starts with a
-// rename to a temporary name, so that no reader meets a half-deleted step folder. Not for two writers at
-// once: a run has one.
+// rename to a temporary name, so that no reader meets a half-deleted step folder. Everything here is done by one
+// process at a time for a folder: the only writer, or the first of several (saver.c).
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
@@ -28,24 +28,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct save_names {
-  char step[TR__CKPT_NAME_MAX]; // "step-00000100"
-  char temporary[TR__CKPT_PATH_MAX], final[TR__CKPT_PATH_MAX], aside[TR__CKPT_PATH_MAX];
-  char latest[TR__CKPT_PATH_MAX];
-} save_names;
-
 static tr_status io_error(const char *path, const char *verb) {
   return tr_error(TR_ERR_IO, "%s: cannot %s: %s", path, verb, strerror(errno));
 }
 
-static tr_status check_request(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile) {
-  char quoted[TR__CKPT_QUOTE_MAX];
+tr_status tr__save_check(const tr_ckpt_save_options *options) {
   if (!options->folder || !options->folder[0])
     return tr_error(TR_ERR_USAGE, "a checkpoint needs a folder to be saved in");
-  if (options->step < 0 || options->keep < 0 || options->keep_every < 0) {
-    return tr_error(TR_ERR_USAGE, "step %" PRId64 ", keep %d, keep_every %" PRId64 ": none may be negative",
-                    options->step, options->keep, options->keep_every);
-  }
+  if (options->step >= 0 && options->keep >= 0 && options->keep_every >= 0) return TR_OK;
+  return tr_error(TR_ERR_USAGE, "step %" PRId64 ", keep %d, keep_every %" PRId64 ": none may be negative",
+                  options->step, options->keep, options->keep_every);
+}
+
+tr_status tr__save_check_files(const tr_ckpt_file *file, size_t nfile) {
+  char quoted[TR__CKPT_QUOTE_MAX];
   if (nfile == 0 || nfile > TR__CKPT_FILE_MAX)
     return tr_error(TR_ERR_USAGE, "a checkpoint has 1 to %d files, not %zu", TR__CKPT_FILE_MAX, nfile);
   for (size_t i = 0; i < nfile; i++) {
@@ -55,7 +51,7 @@ static tr_status check_request(const tr_ckpt_save_options *options, const tr_ckp
       return tr_error(TR_ERR_USAGE, "'%s' cannot name a file of a checkpoint; use a plain base name that is not %s",
                       quoted, TR__CKPT_MANIFEST);
     }
-    if (!file[i].item == !file[i].text)
+    if (file[i].item && file[i].text)
       return tr_error(TR_ERR_USAGE, "file '%s' of a checkpoint must have either tensors or text", quoted);
     for (size_t j = 0; j < i; j++) {
       if (strcmp(name, file[j].name) == 0)
@@ -65,14 +61,13 @@ static tr_status check_request(const tr_ckpt_save_options *options, const tr_ckp
   return TR_OK;
 }
 
-static tr_status make_names(const char *folder, int64_t step, save_names *out) {
+tr_status tr__save_names_make(const char *folder, int64_t step, int64_t job, tr__save_names *out) {
   char name[TR__CKPT_NAME_MAX];
-  int process = (int)getpid();
   snprintf(out->step, sizeof out->step, TR__CKPT_STEP "%08" PRId64, step);
   TR_TRY(tr__ckpt_join(out->final, folder, out->step));
-  snprintf(name, sizeof name, TR__CKPT_TMP "%08" PRId64 "-%d", step, process);
+  snprintf(name, sizeof name, TR__CKPT_TMP "%08" PRId64 "-%" PRId64, step, job);
   TR_TRY(tr__ckpt_join(out->temporary, folder, name));
-  snprintf(name, sizeof name, TR__CKPT_STEP "%08" PRId64 TR__CKPT_OLD "%d", step, process);
+  snprintf(name, sizeof name, TR__CKPT_STEP "%08" PRId64 TR__CKPT_OLD "%" PRId64, step, job);
   TR_TRY(tr__ckpt_join(out->aside, folder, name));
   return tr__ckpt_join(out->latest, folder, TR__CKPT_LATEST);
 }
@@ -140,104 +135,6 @@ static tr_status sweep(const char *folder) {
   return TR_OK;
 }
 
-// One row of the manifest, closed later so that rows are separated by commas.
-static void add_row(tr_text *rows, json_t *row) {
-  char *text = row ? json_dumps(row, JSON_COMPACT) : NULL;
-  if (!text)
-    rows->failed = 1;
-  else
-    tr_text_append(rows, "%s%s", rows->size ? ",\n" : "", text);
-  free(text);
-  json_decref(row);
-}
-
-static void hash_text(uint64_t hash, char out[17]) { snprintf(out, 17, "%016" PRIx64, hash); }
-
-typedef struct manifest {
-  tr_text files, tensors;
-} manifest;
-
-static tr_status write_text(const char *path, const char *text, size_t nbyte) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd < 0) return io_error(path, "create");
-  tr_status status = tr_file_write_all(fd, text, nbyte, path);
-  if (status == TR_OK && fsync(fd) != 0) status = io_error(path, "force to disk");
-  if (close(fd) != 0 && errno != EINTR && status == TR_OK) status = io_error(path, "close");
-  return status;
-}
-
-static tr_status write_tensors(const char *path, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
-                               manifest *out, uint64_t *hash) {
-  static const tr_metadata format = {"format", "pt"}; // readers of Hugging Face files ask for it
-  char text[17];
-  uint64_t *tensor_hash = calloc(file->nitem ? file->nitem : 1, sizeof *tensor_hash);
-  if (!tensor_hash) return tr_error(TR_ERR_MEMORY, "%s: no memory for %zu hashes", path, file->nitem);
-  tr_status status = tr_safetensors_write(path, file->item, file->nitem, &format, 1, hash, tensor_hash,
-                                          options->progress, options->user);
-  for (size_t i = 0; status == TR_OK && i < file->nitem; i++) {
-    hash_text(tensor_hash[i], text);
-    add_row(&out->tensors,
-            json_pack("{s:s, s:s, s:s}", "file", file->name, "name", file->item[i].name, "xxh3", text));
-  }
-  free(tensor_hash);
-  return status;
-}
-
-static tr_status write_one(const char *folder, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
-                           manifest *out) {
-  char path[TR__CKPT_PATH_MAX], text[17];
-  uint64_t hash = 0;
-  struct stat about;
-  TR_TRY(tr__ckpt_join(path, folder, file->name));
-  if (file->item) {
-    TR_TRY(write_tensors(path, options, file, out, &hash));
-  } else {
-    hash = tr_hash_bytes(file->text, strlen(file->text));
-    TR_TRY(write_text(path, file->text, strlen(file->text)));
-    if (options->progress) options->progress(options->user);
-  }
-  if (stat(path, &about) != 0) return io_error(path, "stat");
-  hash_text(hash, text);
-  add_row(&out->files,
-          json_pack("{s:s, s:I, s:s}", "name", file->name, "bytes", (json_int_t)about.st_size, "xxh3", text));
-  return TR_OK;
-}
-
-static tr_status write_manifest(const char *folder, int64_t step, const manifest *rows) {
-  char path[TR__CKPT_PATH_MAX];
-  tr_text text = {0};
-  TR_TRY(tr__ckpt_join(path, folder, TR__CKPT_MANIFEST));
-  tr_text_append(&text, "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":%" PRId64 ",\n\"files\":[\n",
-                 step);
-  tr_text_append_bytes(&text, rows->files.data, rows->files.size);
-  tr_text_append(&text, "\n],\n\"tensors\":[\n");
-  tr_text_append_bytes(&text, rows->tensors.data, rows->tensors.size);
-  tr_text_append(&text, "\n]}\n");
-  tr_status status = TR_OK;
-  if (text.failed || rows->files.failed || rows->tensors.failed)
-    status = tr_error(TR_ERR_MEMORY, "%s: no memory to describe the checkpoint", path);
-  else if (text.size > TR__CKPT_MANIFEST_MAX)
-    status =
-        tr_error(TR_ERR_USAGE, "%s: %zu bytes are above the limit of %d", path, text.size, TR__CKPT_MANIFEST_MAX);
-  else
-    status = write_text(path, text.data, text.size);
-  tr_text_free(&text);
-  return status;
-}
-
-static tr_status build(const char *folder, const tr_ckpt_save_options *options, const tr_ckpt_file *file,
-                       size_t nfile) {
-  manifest rows = {0};
-  tr_status status = TR_OK;
-  if (mkdir(folder, 0777) != 0) return io_error(folder, "make the folder");
-  for (size_t i = 0; i < nfile && status == TR_OK; i++) status = write_one(folder, options, &file[i], &rows);
-  if (status == TR_OK) status = write_manifest(folder, options->step, &rows);
-  if (status == TR_OK) status = tr_file_sync_folder(folder);
-  tr_text_free(&rows.tensors);
-  tr_text_free(&rows.files);
-  return status;
-}
-
 tr_status tr__ckpt_publish(const char *temporary, const char *final, const char *aside, int exchange) {
   struct stat about;
   if (lstat(final, &about) != 0) {
@@ -258,16 +155,16 @@ tr_status tr__ckpt_publish(const char *temporary, const char *final, const char 
 }
 
 // Delete a step folder that is no longer wanted; until it is renamed it is whole, afterwards nobody reads it.
-static tr_status remove_step(const char *folder, const tr__ckpt_folder *step) {
+static tr_status remove_step(const char *folder, int64_t job, const tr__ckpt_folder *step) {
   char path[TR__CKPT_PATH_MAX];
-  save_names names;
-  TR_TRY(make_names(folder, step->step, &names));
+  tr__save_names names;
+  TR_TRY(tr__save_names_make(folder, step->step, job, &names));
   TR_TRY(tr__ckpt_join(path, folder, step->name));
   if (rename(path, names.temporary) != 0) return io_error(path, "rename for removal");
   return tr_file_remove_tree(names.temporary);
 }
 
-static tr_status prune(const tr_ckpt_save_options *options, const char *written) {
+static tr_status prune(const tr_ckpt_save_options *options, int64_t job, const char *written) {
   tr__ckpt_folder *list = NULL;
   size_t count = 0;
   int kept = 0;
@@ -280,49 +177,74 @@ static tr_status prune(const tr_ckpt_save_options *options, const char *written)
     if (list[i].old || list[i].step > options->step || kept++ < options->keep) continue;
     if (strcmp(list[i].name, written) == 0) continue;
     if (options->keep_every > 0 && list[i].step % options->keep_every == 0) continue;
-    status = remove_step(options->folder, &list[i]);
+    status = remove_step(options->folder, job, &list[i]);
   }
   free(list);
   return status;
 }
 
-// Make the folder; a new one is forced to disk as an entry of its parent, as far as the parent may be opened.
-static tr_status prepare(const char *folder) {
+tr_status tr__save_prepare(const char *folder) {
   char parent[TR__CKPT_PATH_MAX];
   if (!tr_file_exists(folder)) {
     TR_TRY(tr_file_make_folders(folder));
     TR_TRY(tr__ckpt_join(parent, folder, ".."));
+    // A new folder is forced to disk as an entry of its parent, as far as the parent may be opened.
     if (tr_file_sync_folder(parent) < 0) tr_log_debug("%s", tr_status_text());
   }
   return sweep(folder);
 }
 
-// Build and publish; on failure nothing of it is left and the failure's sentence is kept.
-static tr_status save_folder(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile,
-                             const save_names *names) {
-  tr_status status = build(names->temporary, options, file, nfile);
-  if (status == TR_OK) status = tr__ckpt_publish(names->temporary, names->final, names->aside, 1);
-  if (status == TR_OK) return tr_file_sync_folder(options->folder);
+void tr__save_give_up(const char *temporary, tr_status status) {
   char *reason = strdup(tr_status_text());
-  if (tr_file_remove_tree(names->temporary) < 0) tr_log_warn("leftover stays: %s", tr_status_text());
+  if (tr_file_remove_tree(temporary) < 0) tr_log_warn("leftover stays: %s", tr_status_text());
   if (reason) (void)tr_error(status, "%s", reason);
   free(reason);
-  return status;
+}
+
+tr_status tr__save_publish(const tr_ckpt_save_options *options, int64_t job, const tr__save_names *names) {
+  char line[TR__CKPT_NAME_MAX + 1];
+  tr_status status = tr__ckpt_publish(names->temporary, names->final, names->aside, 1);
+  if (status < 0) {
+    tr__save_give_up(names->temporary, status);
+    return status;
+  }
+  TR_TRY(tr_file_sync_folder(options->folder));
+  int length = snprintf(line, sizeof line, "%s\n", names->step);
+  TR_TRY(tr_file_write_atomic(names->latest, line, (size_t)length));
+  // The checkpoint is safe. What cannot be tidied up now is left to the next save.
+  status = tr_file_remove_tree(names->temporary);
+  if (status == TR_OK) status = tr_file_remove_tree(names->aside);
+  if (status == TR_OK) status = prune(options, job, names->step);
+  if (status < 0) tr_log_warn("an old checkpoint stays: %s", tr_status_text());
+  return TR_OK;
 }
 
 tr_status tr_ckpt_save(const tr_ckpt_save_options *options, const tr_ckpt_file *file, size_t nfile) {
-  save_names names;
-  char line[TR__CKPT_NAME_MAX + 1];
-  TR_TRY(check_request(options, file, nfile));
-  TR_TRY(make_names(options->folder, options->step, &names));
-  TR_TRY(prepare(options->folder));
-  TR_TRY(save_folder(options, file, nfile, &names));
-  int length = snprintf(line, sizeof line, "%s\n", names.step);
-  TR_TRY(tr_file_write_atomic(names.latest, line, (size_t)length));
-  // The checkpoint is safe. What cannot be tidied up now is left to the next save.
-  tr_status status = tr_file_remove_tree(names.temporary);
-  if (status == TR_OK) status = tr_file_remove_tree(names.aside);
-  if (status == TR_OK) status = prune(options, names.step);
-  if (status < 0) tr_log_warn("an old checkpoint stays: %s", tr_status_text());
-  return TR_OK;
+  TR_TRY(tr__save_check(options));
+  TR_TRY(tr__save_check_files(file, nfile));
+  const char **text = calloc(nfile, sizeof *text);
+  if (!text) return tr_error(TR_ERR_MEMORY, "no memory for a list of %zu files", nfile);
+  tr_saver *saver = NULL;
+  tr_status status = TR_OK;
+  for (size_t i = 0; i < nfile && status == TR_OK; i++) {
+    char quoted[TR__CKPT_QUOTE_MAX];
+    text[i] = file[i].text;
+    if (!file[i].item && !text[i])
+      status = tr_error(TR_ERR_USAGE, "file '%s' of a checkpoint must have either tensors or text",
+                        tr__ckpt_quote(file[i].name, quoted));
+  }
+  const tr_saver_options only = {.folder = options->folder,
+                                 .keep = options->keep,
+                                 .keep_every = options->keep_every,
+                                 .file = file,
+                                 .nfile = nfile,
+                                 .nwriter = 1,
+                                 .job = (int64_t)getpid(),
+                                 .progress = options->progress,
+                                 .user = options->user};
+  if (status == TR_OK) status = tr_saver_create(&only, &saver);
+  if (status == TR_OK) status = tr_saver_start(saver, options->step, text);
+  tr_saver_destroy(saver);
+  free(text);
+  return status;
 }

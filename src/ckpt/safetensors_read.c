@@ -5,10 +5,10 @@
 //   | u64 H  | JSON, H bytes | tensor data, packed   |
 //
 // The file is not trusted. Before jansson sees the header, one pass over its bytes bounds nesting and the
-// number of values (so a header of 100 MB cannot become many times that in memory); afterwards every entry is
+// numbers of values and tensors (so a header of 100 MB cannot become many times that in memory); afterwards every entry is
 // checked alone (type, shape, size), and all entries together, sorted by offset, must tile the data exactly.
 // Names and metadata stay in the JSON tree, which lives as long as the file. A file that another process
-// truncates while it is mapped is outside what can be checked here.
+// truncates while it is mapped reads as zeros from there on, and whoever has read from it is told (base/file.h).
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
@@ -16,16 +16,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
   DEPTH_MAX = 8,                     // root, tensor, array: 3 are used
   VALUE_MAX = 16 * TR__ST_COUNT_MAX, // commas: a tensor of eight dimensions needs 12
-  TILE = 64,                         // rows and columns of a piece that is transposed at a time
-  CHUNK = 1024,                      // elements that are converted at a time
 };
 
 struct tr_safetensors {
   tr_file_map map;
+  char *path;
+  size_t start;   // of the data
   json_t *header; // owns all names
   const json_t *metadata;
   tr_safetensors_entry *entry; // file order
@@ -47,10 +48,10 @@ const char *tr__ckpt_quote(const char *name, char out[TR__CKPT_QUOTE_MAX]) {
 // A failure recorded by a general function becomes one of this file.
 static tr_status bad_file(const char *path) { return tr_error(TR_ERR_CKPT, "%s: %s", path, tr_status_text()); }
 
-// Bound what parsing can cost. Text that is not JSON may pass; the parser refuses it.
-static tr_status check_extent(const char *path, const char *text, size_t nbyte) {
+// Text that is not JSON may pass; the parser refuses it. One member more than there may be tensors is metadata.
+tr_status tr__st_check_extent(const char *path, const char *text, size_t nbyte, int tensor_depth) {
   int depth = 0, in_string = 0;
-  size_t nvalue = 0;
+  size_t nvalue = 0, ntensor = 0;
   for (size_t i = 0; i < nbyte; i++) {
     char c = text[i];
     if (in_string) {
@@ -63,10 +64,24 @@ static tr_status check_extent(const char *path, const char *text, size_t nbyte) 
       return tr_error(TR_ERR_CKPT, "%s: header is nested more than %d deep at byte %zu", path, DEPTH_MAX, i);
     }
     depth -= c == '}' || c == ']';
-    if (c == ',' && ++nvalue > VALUE_MAX)
-      return tr_error(TR_ERR_CKPT, "%s: header has more than %d values", path, VALUE_MAX);
+    if (c != ',') continue;
+    if (depth == tensor_depth && ++ntensor > TR__ST_COUNT_MAX)
+      return tr_error(TR_ERR_CKPT, "%s: more than %d tensors, which is the limit", path, TR__ST_COUNT_MAX);
+    if (++nvalue > VALUE_MAX) return tr_error(TR_ERR_CKPT, "%s: header has more than %d values", path, VALUE_MAX);
   }
   return TR_OK;
+}
+
+// How the system should read the map: only hints, so whether they are taken does not matter.
+static void advise(const tr_file_map *map, size_t nbyte, int advice) {
+  if (map->data) madvise((void *)(uintptr_t)map->data, nbyte, advice);
+}
+
+// The header's bytes in few requests, and none behind it.
+static void fetch_header(const tr_file_map *map, size_t nbyte) {
+  enum { STEP = 1 << 20 };
+  for (size_t at = 0; at < nbyte; at += STEP)
+    madvise((void *)(uintptr_t)(map->data + at), nbyte - at < STEP ? nbyte - at : STEP, MADV_WILLNEED);
 }
 
 static tr_status parse_header(const char *path, const tr_file_map *map, size_t *header_size, json_t **out) {
@@ -86,11 +101,12 @@ static tr_status parse_header(const char *path, const tr_file_map *map, size_t *
     return tr_error(TR_ERR_CKPT, "%s: header size %" PRIu64 " does not fit into a file of %zu bytes (truncated?)",
                     path, size, map->nbyte);
   }
+  fetch_header(map, sizeof size + (size_t)size);
   const char *text = (const char *)map->data + sizeof size;
   if (text[0] != '{') {
     return tr_error(TR_ERR_CKPT, "%s: header starts with byte 0x%02x instead of '{'", path, (unsigned char)text[0]);
   }
-  TR_TRY(check_extent(path, text, (size_t)size));
+  TR_TRY(tr__st_check_extent(path, text, (size_t)size, 1));
   tr_status status = tr_json_parse(text, (size_t)size, "header", out);
   if (status == TR_ERR_DATA) return bad_file(path);
   *header_size = (size_t)size;
@@ -158,11 +174,11 @@ static tr_status parse_offsets(const json_t *value, size_t ndata, size_t *begin,
 }
 
 // One tensor's description, without its neighbours. Failures are recorded without path and name.
-static tr_status parse_entry(const char *name, const json_t *value, const unsigned char *data, size_t ndata,
-                             tr_safetensors_entry *out) {
+static tr_status parse_entry(const tr_safetensors *file, const char *name, const json_t *value,
+                             const unsigned char *data, size_t ndata, tr_safetensors_entry *out) {
   size_t begin = 0, end = 0;
   char quoted[TR__CKPT_QUOTE_MAX];
-  *out = (tr_safetensors_entry){.name = name};
+  *out = (tr_safetensors_entry){.name = name, .file = file};
   if (strlen(name) > TR__ST_NAME_MAX)
     return tr_error(TR_ERR_CKPT, "name has %zu bytes; the limit is %d", strlen(name), TR__ST_NAME_MAX);
   if (!json_is_object(value)) return tr_error(TR_ERR_CKPT, "description is not an object");
@@ -226,7 +242,7 @@ static tr_status parse_entries(const char *path, tr_safetensors *file, const uns
   json_object_foreach(file->header, name, value) {
     char quoted[TR__CKPT_QUOTE_MAX];
     if (value == file->metadata) continue;
-    if (parse_entry(name, value, data, ndata, &file->entry[file->nentry++]) < 0) {
+    if (parse_entry(file, name, value, data, ndata, &file->entry[file->nentry++]) < 0) {
       return tr_error(TR_ERR_CKPT, "%s: tensor '%s': %s", path, tr__ckpt_quote(name, quoted), tr_status_text());
     }
   }
@@ -241,17 +257,26 @@ tr_status tr_safetensors_open(const char *path, tr_safetensors **out) {
   tr_safetensors *file = calloc(1, sizeof *file);
   if (!file) return tr_error(TR_ERR_MEMORY, "%s: no memory to open it", path);
   tr_status status = tr_file_map_open(path, &file->map);
+  file->path = strdup(path);
+  if (status == TR_OK && !file->path) status = tr_error(TR_ERR_MEMORY, "%s: no memory to open it", path);
+  // Opening reads the header and nothing else, however far ahead the system likes to read.
+  if (status == TR_OK) advise(&file->map, file->map.nbyte, MADV_RANDOM);
   if (status == TR_OK) status = parse_header(path, &file->map, &header_size, &file->header);
   if (status == TR_OK) status = check_metadata(path, file->header, &file->metadata);
   if (status == TR_OK) {
-    size_t start = sizeof(uint64_t) + header_size;
+    size_t start = file->start = sizeof(uint64_t) + header_size;
     status = parse_entries(path, file, file->map.data + start, file->map.nbyte - start);
   }
-  if (status == TR_OK)
-    *out = file;
-  else
+  if (status == TR_OK) status = tr_file_map_check(&file->map, path);
+  if (status < 0) {
     tr_safetensors_close(file);
-  return status;
+    return status;
+  }
+  // From here on in large pages, where the file system has them: several times faster from a cold disk.
+  advise(&file->map, file->map.nbyte, MADV_NORMAL);
+  advise(&file->map, file->map.nbyte, MADV_HUGEPAGE);
+  *out = file;
+  return TR_OK;
 }
 
 void tr_safetensors_close(tr_safetensors *file) {
@@ -260,8 +285,15 @@ void tr_safetensors_close(tr_safetensors *file) {
   free(file->entry);
   json_decref(file->header);
   tr_file_map_close(&file->map);
+  free(file->path);
   free(file);
 }
+
+const unsigned char *tr__st_bytes(const tr_safetensors *file) { return file->map.data; }
+
+size_t tr__st_header_nbyte(const tr_safetensors *file) { return file->start; }
+
+tr_status tr__st_check_map(const tr_safetensors *file) { return tr_file_map_check(&file->map, file->path); }
 
 size_t tr_safetensors_count(const tr_safetensors *file) { return file->nentry; }
 
@@ -279,62 +311,13 @@ const char *tr_safetensors_metadata(const tr_safetensors *file, const char *key)
   return json_string_value(json_object_get(file->metadata, key));
 }
 
-void tr__ckpt_copy(tr_dtype from, const void *src, tr_dtype to, void *dst, size_t n) {
-  _Alignas(8) unsigned char chunk[CHUNK * 8];
-  size_t from_size = tr_dtype_size(from), to_size = tr_dtype_size(to);
-  if (from == to) {
-    if (n) memcpy(dst, src, n * to_size);
-    return;
-  }
-  for (size_t i = 0; i < n; i += CHUNK) {
-    size_t part = n - i < CHUNK ? n - i : CHUNK;
-    memcpy(chunk, (const unsigned char *)src + i * from_size, part * from_size);
-    tr_convert(from, chunk, to, (unsigned char *)dst + i * to_size, part);
-  }
-}
-
-// tile[column][row] to dst[row][column]; called with constant sizes, so that each copy is one move.
-static inline void scatter(const unsigned char *tile, size_t nrow, size_t ncol, unsigned char *dst, size_t stride,
-                           size_t size) {
-  for (size_t r = 0; r < nrow; r++) {
-    for (size_t c = 0; c < ncol; c++) memcpy(dst + (r * stride + c) * size, tile + (c * TILE + r) * size, size);
-  }
-}
-
-void tr__ckpt_transpose(tr_dtype from, const void *src, size_t width, size_t row0, size_t row1, size_t col0,
-                        size_t col1, tr_dtype to, void *dst) {
-  _Alignas(8) unsigned char tile[TILE * TILE * 8];
-  size_t from_size = tr_dtype_size(from), size = tr_dtype_size(to), stride = col1 - col0;
-  for (size_t row = row0; row < row1; row += TILE) {
-    size_t nrow = row1 - row < TILE ? row1 - row : TILE;
-    for (size_t col = col0; col < col1; col += TILE) {
-      size_t ncol = col1 - col < TILE ? col1 - col : TILE;
-      unsigned char *corner = (unsigned char *)dst + ((row - row0) * stride + (col - col0)) * size;
-      for (size_t c = 0; c < ncol; c++) {
-        const unsigned char *line = (const unsigned char *)src + ((col + c) * width + row) * from_size;
-        tr__ckpt_copy(from, line, to, tile + c * TILE * size, nrow);
-      }
-      switch (size) {
-      case 1: scatter(tile, nrow, ncol, corner, stride, 1); break;
-      case 2: scatter(tile, nrow, ncol, corner, stride, 2); break;
-      case 4: scatter(tile, nrow, ncol, corner, stride, 4); break;
-      default: scatter(tile, nrow, ncol, corner, stride, 8); break;
-      }
-    }
-  }
-}
-
 tr_status tr_safetensors_read(const tr_safetensors_entry *entry, int transpose, tr_dtype type, void *dst) {
   char quoted[TR__CKPT_QUOTE_MAX];
-  if (!transpose) {
-    tr__ckpt_copy(entry->type, entry->data, type, dst, (size_t)tr_shape_count(&entry->shape));
-    return TR_OK;
-  }
-  if (entry->shape.ndim != 2) {
+  if (transpose && entry->shape.ndim != 2) {
     return tr_error(TR_ERR_USAGE, "tensor '%s' has %d dimensions; only 2-D tensors can be transposed",
                     tr__ckpt_quote(entry->name, quoted), entry->shape.ndim);
   }
-  size_t height = (size_t)entry->shape.dim[0], width = (size_t)entry->shape.dim[1];
-  tr__ckpt_transpose(entry->type, entry->data, width, 0, width, 0, height, type, dst);
-  return TR_OK;
+  tr__stored_range(&(tr_safetensors_item){entry->name, entry->type, type, entry->shape, entry->data, transpose}, 0,
+                   (size_t)tr_shape_count(&entry->shape), dst);
+  return tr__st_check_map(entry->file);
 }

@@ -23,7 +23,7 @@ typedef struct scratch {
 
 static inline scratch scratch_make_in(const char *base) {
   scratch out;
-  assert_true(snprintf(out.path, sizeof out.path, "%s/trireme-ckpt-XXXXXX", base) < 300);
+  assert_true(snprintf(out.path, sizeof out.path, "%s/ckpt-test-XXXXXX", base) < 300);
   assert_non_null(mkdtemp(out.path));
   return out;
 }

@@ -79,7 +79,7 @@ static void a_saved_checkpoint_is_found_verified_and_described(void **state) {
   char *text;
   size_t nbyte;
   assert_int_equal(tr_file_read(manifest.path, 100000, &text, &nbyte), TR_OK);
-  assert_non_null(strstr(text, "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":100,"));
+  assert_non_null(strstr(text, "{\"format\":\"trireme-checkpoint\",\"version\":2,\"step\":100,"));
   assert_non_null(strstr(text, "{\"name\":\"config.json\",\"bytes\":2,\"xxh3\":\""));
   assert_non_null(strstr(text, "{\"file\":\"optimizer.safetensors\",\"name\":\"v\",\"xxh3\":\""));
   free(text);
@@ -282,14 +282,16 @@ static void missing_and_shortened_files_are_noticed_by_sizes_alone(void **state)
 
 static void manifests_that_cannot_be_right_are_refused(void **state) {
   (void)state;
-#define HEAD "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":1,"
+#define HEAD  "{\"format\":\"trireme-checkpoint\",\"version\":2,\"step\":1,"
+#define MODEL HEAD "\"files\":[{\"name\":\"model.safetensors\",\"bytes\":488,"
+#define ROW   "{\"file\":\"model.safetensors\",\"name\":\"w\",\"xxh3\":\"00\"}"
   static const struct {
     const char *text, *fragment;
   } rows[] = {
       {"", "not valid JSON"},
       {"[]", "wanted an object"},
       {"{\"format\":\"other\",\"version\":1,\"step\":1,\"files\":[],\"tensors\":[]}", "format is not"},
-      {"{\"format\":\"trireme-checkpoint\",\"version\":2,\"step\":1,\"files\":[],\"tensors\":[]}", "version is 2"},
+      {"{\"format\":\"trireme-checkpoint\",\"version\":3,\"step\":1,\"files\":[],\"tensors\":[]}", "version is 3"},
       {"{\"format\":\"trireme-checkpoint\",\"version\":1,\"files\":[],\"tensors\":[]}", "\"step\" is missing"},
       {HEAD "\"files\":{},\"tensors\":[]}", "must be lists"},
       {HEAD "\"files\":[],\"tensors\":[]}", "0 entries"},
@@ -306,6 +308,13 @@ static void manifests_that_cannot_be_right_are_refused(void **state) {
       {HEAD "\"files\":[{\"name\":\"model.safetensors\",\"bytes\":488,\"xxh3\":\"00\"}],"
             "\"tensors\":[{\"file\":\"model.safetensors\",\"name\":\"q\",\"xxh3\":\"00\"}]}",
        "'q' of the manifest"},
+      {MODEL "\"header\":-1,\"xxh3\":\"00\"}],\"tensors\":[" ROW "]}", "manifest says -1"},
+      {MODEL "\"header\":488,\"xxh3\":\"00\"}],\"tensors\":[" ROW "]}", "header of 104 bytes"},
+      {MODEL "\"header\":\"x\",\"xxh3\":\"00\"}],\"tensors\":[" ROW "]}", "\"header\""},
+      {MODEL "\"header\":104,\"xxh3\":\"00\"}],\"tensors\":[]}", "lists 0 of the 1 tensors"},
+      {MODEL "\"header\":104,\"xxh3\":\"00\"}],\"tensors\":[" ROW "]}", "tensor 'w': hash is"},
+      {HEAD "\"files\":[{\"name\":\"config.json\",\"bytes\":2,\"header\":2,\"xxh3\":\"00\"}],\"tensors\":[]}",
+       "config.json: 2 bytes are too few"},
   };
   scratch folder = scratch_make(), step = scratch_path(&folder, "step-00000001"), sub = scratch_path(&step, "sub");
   scratch model = scratch_path(&step, "model.safetensors");
@@ -318,6 +327,30 @@ static void manifests_that_cannot_be_right_are_refused(void **state) {
     write_text(&step, "manifest.json", rows[i].text);
     expect_nothing(folder.path, rows[i].fragment);
   }
+  scratch_remove(&folder);
+}
+
+// As version 1 wrote them: one hash of a whole file.
+static void checkpoints_of_version_1_are_still_read(void **state) {
+  (void)state;
+  scratch folder = scratch_make(), step = scratch_path(&folder, "step-00000001");
+  scratch model = scratch_path(&step, "model.safetensors");
+  char *bytes, text[1024], found[SCRATCH_PATH];
+  size_t nbyte;
+  save(&folder, 1, 0, 0, 1.0f);
+  assert_int_equal(tr_file_read(model.path, 100000, &bytes, &nbyte), TR_OK);
+  snprintf(text, sizeof text,
+           "{\"format\":\"trireme-checkpoint\",\"version\":1,\"step\":1,\n\"files\":[{\"name\":\"model.safetensors\","
+           "\"bytes\":%zu,\"xxh3\":\"%016" PRIx64
+           "\"}],\n\"tensors\":[{\"file\":\"model.safetensors\",\"name\":\"w\","
+           "\"xxh3\":\"%016" PRIx64 "\"}]}\n",
+           nbyte, tr_hash_bytes(bytes, nbyte), tr_hash_bytes(bytes + nbyte - 384, 384));
+  write_text(&step, "manifest.json", text);
+  free(bytes);
+  if (tr_ckpt_find(folder.path, 1, found, sizeof found) != TR_OK) fail_msg("%s", tr_status_text());
+  change_byte(&folder, "step-00000001/model.safetensors", 20);
+  assert_int_equal(tr_ckpt_find(folder.path, 0, found, sizeof found), TR_OK);
+  assert_int_equal(tr_ckpt_find(folder.path, 1, found, sizeof found), TR_ERR_CKPT);
   scratch_remove(&folder);
 }
 
@@ -489,6 +522,7 @@ int main(void) {
       cmocka_unit_test(a_changed_byte_is_noticed_named_and_avoided),
       cmocka_unit_test(missing_and_shortened_files_are_noticed_by_sizes_alone),
       cmocka_unit_test(manifests_that_cannot_be_right_are_refused),
+      cmocka_unit_test(checkpoints_of_version_1_are_still_read),
       cmocka_unit_test(plain_hugging_face_folders_are_checkpoints_themselves),
       cmocka_unit_test(folders_without_a_checkpoint_are_named),
       cmocka_unit_test(leftovers_of_dead_processes_go_and_others_stay),

@@ -4,7 +4,9 @@
 // Proves that a process killed at any moment of a save leaves a loadable checkpoint that is at least as new
 // as the last save that returned. Three ways to choose the moment: SIGKILL from outside at random times, 200
 // times; at every call of `progress`; and on entry to and exit from every system call of a save, counted with
-// ptrace (that part is skipped with its reason where ptrace is not allowed). Power loss is not simulated.
+// ptrace (that part is skipped with its reason where ptrace is not allowed). The same for three processes that save
+// together in the background, of which one or all are killed at random times; those left over end by themselves. Power
+// loss is not simulated.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +16,7 @@
 
 #include "ckpt/scratch.h"
 #include "trireme/base/log.h"
+#include "trireme/ckpt/saver.h"
 
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -106,6 +109,87 @@ static void killed_at_random_moments_loses_no_completed_checkpoint(void **state)
     last = found;
   }
   print_message("%d kills, %d saves completed in between\n", KILLS, completed);
+  assert_true(completed > 0);
+  scratch_remove(&folder);
+}
+
+// ---- several writers
+
+enum { WRITERS = 3, ROUNDS = 60 };
+
+// One of the writers: saves step + 1, step + 2, ... until it is killed or loses the others.
+static void save_together(const scratch *folder, int writer, int64_t job, int64_t step, int report) {
+  static float w[SCRATCH_VALUES], m[SCRATCH_VALUES];
+  tr_safetensors_item model = {"w", TR_F32, TR_F32, {2, {8, 12}}, w, 1};
+  tr_safetensors_item moment[2] = {{"m", TR_F32, TR_F32, {1, {SCRATCH_VALUES}}, m, 0},
+                                   {"v", TR_F32, TR_BF16, {1, {SCRATCH_VALUES}}, m, 0}};
+  tr_ckpt_file file[] = {{"model.safetensors", &model, 1, NULL},
+                         {"config.json", NULL, 0, NULL},
+                         {"optimizer.safetensors", moment, 2, NULL}};
+  const char *text[] = {NULL, "{}", NULL};
+  tr_saver_options options = {.folder = folder->path,
+                              .keep = 2,
+                              .file = file,
+                              .nfile = 3,
+                              .writer = writer,
+                              .nwriter = WRITERS,
+                              .job = writer ? job : (int64_t)getpid(),
+                              .background = 1,
+                              .deadline = 0.2};
+  tr_saver *saver;
+  tr_saved saved;
+  if (tr_saver_create(&options, &saver) != TR_OK) _exit(3);
+  for (;;) {
+    step++;
+    for (int i = 0; i < SCRATCH_VALUES; i++) w[i] = m[i] = (float)step;
+    if (tr_saver_start(saver, step, text) != TR_OK || tr_saver_wait(saver, &saved) != TR_OK) _exit(0);
+    if (writer == 0 && write(report, &step, sizeof step) != sizeof step) _exit(4);
+  }
+}
+
+// Run a job and kill one of its writers, or all (victim -1), after some time. How many saves it completed.
+static int run_together_and_kill(const scratch *folder, int64_t *last, int victim, long nanoseconds) {
+  int ends[2], status, completed = 0;
+  pid_t child[WRITERS];
+  assert_int_equal(pipe(ends), 0);
+  for (int i = 0; i < WRITERS; i++) {
+    child[i] = fork();
+    assert_true(child[i] >= 0);
+    if (child[i] != 0) continue;
+    close(ends[0]);
+    save_together(folder, i, i ? child[0] : 0, *last, ends[1]);
+  }
+  close(ends[1]);
+  struct timespec pause = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+  nanosleep(&pause, NULL);
+  for (int i = 0; i < WRITERS; i++)
+    if (victim == i || victim < 0) assert_int_equal(kill(child[i], SIGKILL), 0);
+  for (int i = 0; i < WRITERS; i++) {
+    assert_int_equal(waitpid(child[i], &status, 0), child[i]);
+    assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+  }
+  int64_t step;
+  for (; read(ends[0], &step, sizeof step) == sizeof step; completed++) *last = step;
+  close(ends[0]);
+  return completed;
+}
+
+static void a_writer_killed_among_others_loses_no_completed_checkpoint(void **state) {
+  (void)state;
+  scratch folder = scratch_make_fast();
+  uint64_t seed = 7;
+  int64_t last = 1;
+  int completed = 0;
+  tr_ckpt_save_options first = {.folder = folder.path, .step = 1};
+  assert_int_equal(save_value(&first, 1), TR_OK);
+  for (int i = 0; i < ROUNDS; i++) {
+    completed += run_together_and_kill(&folder, &last, i % (WRITERS + 1) - 1, 1000 * (next_random(&seed) % 30000));
+    int64_t found = found_step(&folder);
+    assert_true(found >= last);
+    assert_true(scratch_count(folder.path, ".tmp-step-") <= 2);
+    last = found;
+  }
+  print_message("%d kills, %d saves completed in between\n", ROUNDS, completed);
   assert_true(completed > 0);
   scratch_remove(&folder);
 }
@@ -246,6 +330,7 @@ int main(void) {
       cmocka_unit_test(killed_at_every_call_of_progress_loses_nothing),
       cmocka_unit_test(killed_at_every_system_call_loses_nothing),
       cmocka_unit_test(killed_at_random_moments_loses_no_completed_checkpoint),
+      cmocka_unit_test(a_writer_killed_among_others_loses_no_completed_checkpoint),
   };
   tr_log_set_sink(quiet, NULL);
   return cmocka_run_group_tests(tests, NULL, NULL);

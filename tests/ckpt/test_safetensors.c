@@ -436,6 +436,37 @@ static void names_longer_than_the_limit_and_control_characters_are_handled(void 
   scratch_remove(&folder);
 }
 
+// Refused before the JSON tree is built, so quickly and in little memory.
+static void too_many_tensors_are_refused_by_counting(void **state) {
+  (void)state;
+  enum { LIMIT = 200000, ROOM = 40 << 20 };
+  static const char *const value[] = {"{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", "0"};
+  scratch folder = scratch_make_fast(), path = scratch_path(&folder, "x");
+  char *bytes = malloc(ROOM);
+  assert_non_null(bytes);
+  for (int row = 0; row < 3; row++) { // the limit and metadata; one more; and no tensors at all
+    size_t at = 8, n = row == 0 ? LIMIT : LIMIT + 1;
+    at += (size_t)sprintf(bytes + at, "{\"__metadata__\":{\"a\":\"b\"}");
+    for (size_t i = 0; i < n; i++) at += (size_t)sprintf(bytes + at, ",\"t%zu\":%s", i, value[row == 2]);
+    bytes[at++] = '}';
+    assert_true(at < ROOM);
+    uint64_t size = at - 8;
+    memcpy(bytes, &size, 8);
+    scratch_write(path.path, bytes, at);
+    tr_safetensors *file;
+    tr_status status = tr_safetensors_open(path.path, &file);
+    assert_int_equal(status, row == 0 ? TR_OK : TR_ERR_CKPT);
+    if (status == TR_OK) {
+      assert_int_equal(tr_safetensors_count(file), LIMIT);
+      tr_safetensors_close(file);
+    } else {
+      assert_non_null(strstr(tr_status_text(), "more than 200000 tensors, which is the limit"));
+    }
+  }
+  free(bytes);
+  scratch_remove(&folder);
+}
+
 // One random damage: bytes overwritten (mostly in the header), digits changed, the end cut off or extended.
 static size_t damage(unsigned char *bytes, size_t nbyte, size_t room, size_t header, uint64_t *seed) {
   int changes = 1 + (int)(next_random(seed) % 3);
@@ -578,6 +609,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(malformed_files_are_refused_with_the_fault_named),
       cmocka_unit_test(unusual_but_valid_files_are_accepted),
       cmocka_unit_test(names_longer_than_the_limit_and_control_characters_are_handled),
+      cmocka_unit_test(too_many_tensors_are_refused_by_counting),
       cmocka_unit_test(random_damage_never_crashes_the_reader),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ typedef struct tr_safetensors_entry {
   tr_shape shape;
   const void *data; // inside the map; not necessarily aligned to the element size
   size_t nbyte;
+  const tr_safetensors *file; // whose map that is
 } tr_safetensors_entry;
 
 // TR_ERR_CKPT naming file, tensor and fault; TR_ERR_IO when it cannot be opened. Entries, names and metadata belong
@@ -35,6 +36,7 @@ const tr_safetensors_entry *tr_safetensors_find(const tr_safetensors *file, cons
 const char *tr_safetensors_metadata(const tr_safetensors *file, const char *key);
 
 // Copy a tensor into dst as `type`, transposing a 2-D tensor on the way if asked ([a, b] stored, [b, a] in memory).
+// TR_ERR_IO when the file was cut short after it was opened.
 tr_status tr_safetensors_read(const tr_safetensors_entry *entry, int transpose, tr_dtype type, void *dst);
 
 // One tensor to be written. `shape` and `type` are those of the memory at `data`; stored as `stored_type`,
