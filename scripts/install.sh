@@ -19,8 +19,13 @@ build    libhwloc-dev    hwloc-devel         hwloc           header:hwloc.h
 build    libyaml-dev     libyaml-devel       libyaml         header:yaml.h
 build    libjansson-dev  jansson-devel       jansson         header:jansson.h
 build    libxxhash-dev   xxhash-devel        xxhash          header:xxhash.h
+build    libpcre2-dev    pcre2-devel         pcre2           header:pcre2.h
+build    libutf8proc-dev utf8proc-devel      libutf8proc     header:utf8proc.h
+build    zlib1g-dev      zlib-devel          zlib            header:zlib.h
+build    libzstd-dev     libzstd-devel       zstd            header:zstd.h
 test     libcmocka-dev   libcmocka-devel     cmocka          header:cmocka.h
 full     clang           clang               clang           command:clang
+full     libclang-rt-dev compiler-rt         compiler-rt     fuzzer:clang
 full     clang-format    clang-tools-extra   clang           command:clang-format
 full     shellcheck      ShellCheck          shellcheck      command:shellcheck
 full     python3         python3             python          command:python3
@@ -37,6 +42,7 @@ trireme_present() {
   case $1 in
   command:*) command -v "$what" >/dev/null 2>&1 ;;
   python:*) python3 -c "import $what" >/dev/null 2>&1 ;;
+  fuzzer:*) echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | "$what" -fsanitize=fuzzer -x c - -o /dev/null >/dev/null 2>&1 ;;
   header:*)
     for folder in /usr/include /usr/local/include /usr/include/*-linux-gnu; do
       if [ -e "$folder/$what" ]; then return 0; fi
