@@ -30,6 +30,14 @@ static tr_status set_choice(const char *command, const tr__argument *a, const ch
   return status;
 }
 
+static tr_status add_to_list(const char *command, const tr__argument *a, const char *value) {
+  tr__argument_list *list = a->out;
+  if (list->n == TR__ARGUMENT_LIST_MOST)
+    return tr__cli_usage(command, "%s may be given %d times at most", a->name, TR__ARGUMENT_LIST_MOST);
+  list->item[list->n++] = value;
+  return TR_OK;
+}
+
 static tr_status set_value(const char *command, const tr__argument *a, const char *value) {
   int64_t count;
   double real;
@@ -45,6 +53,7 @@ static tr_status set_value(const char *command, const tr__argument *a, const cha
     *(double *)a->out = real;
     return TR_OK;
   case TR__ARGUMENT_CHOICE: return set_choice(command, a, value);
+  case TR__ARGUMENT_LIST: return add_to_list(command, a, value);
   default: *(const char **)a->out = value; return TR_OK;
   }
 }
@@ -80,19 +89,25 @@ static tr_status take_option(const char *command, int argc, char **argv, int *i,
   return unknown(command, table, ntable, argument);
 }
 
+tr_status tr__cli_parse_paths(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
+                              size_t *npath) {
+  *npath = 0;
+  for (int i = 1; i < argc; i++) {
+    if (argv[i][0] == '-' && argv[i][1])
+      TR_TRY(take_option(command, argc, argv, &i, table, ntable));
+    else
+      argv[++*npath] = argv[i]; // never beyond i
+  }
+  return TR_OK;
+}
+
 tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
                         const char *what, const char **path) {
-  *path = NULL;
-  for (int i = 1; i < argc; i++) {
-    if (argv[i][0] == '-' && argv[i][1]) {
-      TR_TRY(take_option(command, argc, argv, &i, table, ntable));
-    } else if (*path) {
-      return tr__cli_usage(command, "'%.80s' and '%.80s' are two paths; give one", *path, argv[i]);
-    } else {
-      *path = argv[i];
-    }
-  }
-  return *path && **path ? TR_OK : tr__cli_usage(command, "give %s", what);
+  size_t npath;
+  TR_TRY(tr__cli_parse_paths(command, argc, argv, table, ntable, &npath));
+  if (npath > 1) return tr__cli_usage(command, "'%.80s' and '%.80s' are two paths; give one", argv[1], argv[2]);
+  *path = npath ? argv[1] : "";
+  return **path ? TR_OK : tr__cli_usage(command, "give %s", what);
 }
 
 static int has(const char *folder, const char *name) {

@@ -14,7 +14,14 @@ typedef enum tr__argument_kind {
   TR__ARGUMENT_REAL,   // double, min <= value <= max
   TR__ARGUMENT_TEXT,   // const char *
   TR__ARGUMENT_CHOICE, // int: index into `choices`
+  TR__ARGUMENT_LIST,   // tr__argument_list: may be given several times
 } tr__argument_kind;
+
+enum { TR__ARGUMENT_LIST_MOST = 64 };
+typedef struct tr__argument_list {
+  const char *item[TR__ARGUMENT_LIST_MOST];
+  size_t n;
+} tr__argument_list;
 
 typedef struct tr__argument {
   const char *name; // "--tokens"
@@ -28,6 +35,9 @@ typedef struct tr__argument {
 // is missing). Everything else is TR_ERR_USAGE naming the argument and what would work.
 tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
                         const char *what, const char **path);
+// The same with any number of other arguments, which are moved to argv[1] .. argv[*npath].
+tr_status tr__cli_parse_paths(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
+                              size_t *npath);
 
 // The folder to load from: `path` may be a checkpoint, a folder of checkpoints (its newest), a run's folder or a
 // Hugging Face folder. `verify`: compare hashes with the manifest where there is one.

@@ -13,6 +13,9 @@ typedef struct tr__command {
 int tr__cli_train(int argc, char **argv);
 int tr__cli_generate(int argc, char **argv);
 int tr__cli_inspect(int argc, char **argv);
+int tr__cli_tokenize(int argc, char **argv);
+int tr__cli_convert(int argc, char **argv);
+int tr__cli_diff(int argc, char **argv);
 int tr__cli_man(int argc, char **argv); // the manual page, generated from the option table
 
 // Print "trireme: <sentence>" to standard error and return the exit code of `status`.

@@ -13,24 +13,26 @@
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
-#include "trireme/data/data.h"
+#include "trireme/ckpt/weights.h"
+#include "trireme/model/arch.h"
 #include "trireme/run/decode.h"
-#include "trireme/train/train.h"
+#include "trireme/token/tokenizer.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_LIMIT = 4096, TOKEN_BYTES = 64, JSON_LIMIT = 1 << 22 };
+enum { PATH_LIMIT = 4096, JSON_LIMIT = 64 << 20, WINDOW = 16, MOST_ENDS = 16 };
 
 static void print_help(void) {
   printf("usage: trireme generate CKPT --prompt TEXT [OPTIONS]\n\n"
          "Continue a text with the model in CKPT: a checkpoint, a folder of checkpoints (the newest is taken),\n"
-         "the folder of a run, or a Hugging Face folder (config.json, model.safetensors) with a vocabulary of\n"
-         "256 bytes.\n\n"
+         "the folder of a run, or a Hugging Face folder (config.json, model.safetensors, tokenizer.json).\n\n"
          "  --prompt TEXT        what to continue; \"\" starts from a new line\n"
-         "  --tokens N           how many tokens to write (200)\n"
+         "  --tokens N           how many tokens to write at most; an end-of-text token ends it before (200)\n"
+         "  --tokenizer T        byte, a tokenizer.json or a folder that holds one (that of CKPT)\n"
+         "  --ids                print token numbers instead of text\n"
          "  --temperature T      0: always the likeliest token; 1: as the model says; lower is safer (0.8)\n"
          "  --top-k K            draw from the K likeliest tokens only; 0: all (0)\n"
          "  --top-p P            draw from the likeliest tokens that together reach probability P (1)\n"
@@ -38,6 +40,7 @@ static void print_help(void) {
          "  --threads N          compute threads (as many as help: one per 4 million parameters, at most all\n"
          "                       cores)\n"
          "  --precision f32|bf16 of weights and activations (f32)\n"
+         "  --logits             one JSON object, the prompt's tokens and the logits of what comes next, and stop\n"
          "  --json               one object at the end: prompt, text (the continuation), tokens, seconds,\n"
          "                       tokens_per_s, seed, checkpoint\n\n"
          "The model sees as many tokens as it has positions. When they are full, the last half of them is fed\n"
@@ -49,10 +52,10 @@ static void print_help(void) {
 }
 
 typedef struct request {
-  const char *path, *prompt;
+  const char *path, *prompt, *tokenizer;
   int64_t tokens, threads;
   tr_sampling sampling;
-  int bf16, json;
+  int bf16, json, ids, logits;
 } request;
 
 static tr_status parse(int argc, char **argv, request *r) {
@@ -67,6 +70,9 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--seed", .kind = TR__ARGUMENT_COUNT, .out = &seed, .min = 0, .max = 1e15},
       {.name = "--threads", .kind = TR__ARGUMENT_COUNT, .out = &r->threads, .min = 1, .max = 1024},
       {.name = "--precision", .kind = TR__ARGUMENT_CHOICE, .out = &r->bf16, .choices = {"f32", "bf16"}},
+      {.name = "--tokenizer", .kind = TR__ARGUMENT_TEXT, .out = &r->tokenizer},
+      {.name = "--ids", .kind = TR__ARGUMENT_FLAG, .out = &r->ids},
+      {.name = "--logits", .kind = TR__ARGUMENT_FLAG, .out = &r->logits},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   TR_TRY(tr__cli_parse("generate", argc, argv, table, sizeof table / sizeof *table,
                        "a checkpoint: its folder, a folder of checkpoints or the folder of a run", &r->path));
@@ -128,7 +134,7 @@ static tr_status write_bytes(writer *w, const char *bytes, size_t n) {
 
 typedef struct generator {
   char folder[PATH_LIMIT];
-  tr_gpt2_config config;
+  tr_arch_sizes sizes;
   tr_model *model;
   tr_layout layout;
   tr_arena weights;
@@ -136,44 +142,81 @@ typedef struct generator {
   tr_pool *pool;
   tr_decoder *decoder;
   int64_t capacity, vocab;
-  int32_t *history; // prompt and everything written so far
-  int64_t length;
+  tr_tokens history; // prompt and everything written so far
+  int64_t written;
+  int32_t end[MOST_ENDS];
+  int nend;
   tr_candidate *work;
 } generator;
 
-// The tokenizer that trainer.json names; a folder without one gets the byte tokenizer if its vocabulary fits.
-static tr_status open_tokenizer(generator *g) {
+// The tokenizer in the folder, or bytes where trainer.json says so or the vocabulary is theirs.
+static tr_status open_tokenizer(generator *g, const request *r) {
   char path[PATH_LIMIT + 16];
   const char *name = NULL;
   json_t *json = NULL;
+  if (r->tokenizer) return tr_tokenizer_open(r->tokenizer, &g->tokenizer);
+  snprintf(path, sizeof path, "%s/tokenizer.json", g->folder);
+  if (tr_file_exists(path)) return tr_tokenizer_open(path, &g->tokenizer);
   snprintf(path, sizeof path, "%s/trainer.json", g->folder);
+  int is_bytes = g->sizes.vocab == 256;
   if (tr_file_exists(path)) {
     TR_TRY(tr_json_load(path, JSON_LIMIT, &json));
     tr_status status = tr_json_get_string(json, path, "tokenizer", 0, &name);
-    if (status == TR_OK && name) status = tr_tokenizer_open(name, &g->tokenizer);
+    is_bytes = name && strcmp(name, "byte") == 0;
     json_decref(json);
-    if (status < 0 || name) return status;
+    TR_TRY(status);
   }
-  if (g->config.vocab == 256) return tr_tokenizer_open("byte", &g->tokenizer);
+  if (is_bytes) return tr_tokenizer_open("byte", &g->tokenizer);
   return tr_error(TR_ERR_CKPT,
-                  "%s: nothing says which tokenizer this model uses (no trainer.json with a \"tokenizer\"), and its "
-                  "vocabulary of %lld is not that of bytes, 256; a checkpoint made by trireme train would work",
-                  g->folder, (long long)g->config.vocab);
+                  "%s: has no tokenizer.json, and nothing says that its tokens are bytes; give --tokenizer "
+                  "tokenizer.json (or byte)",
+                  g->folder);
+}
+
+static void add_end(generator *g, const json_t *value) {
+  if (json_is_integer(value) && g->nend < MOST_ENDS) g->end[g->nend++] = (int32_t)json_integer_value(value);
+}
+
+// Tokens that end a text: what generation_config.json says, else config.json, else what the tokenizer's names suggest.
+static tr_status find_ends(generator *g) {
+  static const char *const file[] = {"generation_config.json", "config.json"};
+  for (size_t i = 0; i < 2 && g->nend == 0; i++) {
+    char path[PATH_LIMIT + 32];
+    json_t *json;
+    snprintf(path, sizeof path, "%s/%s", g->folder, file[i]);
+    if (!tr_file_exists(path)) continue;
+    TR_TRY(tr_json_load(path, JSON_LIMIT, &json));
+    const json_t *end = json_object_get(json, "eos_token_id");
+    add_end(g, end);
+    for (size_t k = 0; k < json_array_size(end); k++) add_end(g, json_array_get(end, k));
+    json_decref(json);
+  }
+  if (g->nend == 0 && tr_tokenizer_end(g->tokenizer) >= 0) g->end[g->nend++] = tr_tokenizer_end(g->tokenizer);
+  return TR_OK;
+}
+
+static int is_end(const generator *g, int32_t token) {
+  for (int i = 0; i < g->nend; i++)
+    if (g->end[i] == token) return 1;
+  return 0;
 }
 
 static tr_status load(generator *g, const request *r) {
+  tr_arch arch;
   tr_dtype type = r->bf16 ? TR_BF16 : TR_F32;
   TR_TRY(tr__cli_find_checkpoint(r->path, 1, g->folder, sizeof g->folder));
-  TR_TRY(tr_model_folder_config(g->folder, &g->config));
-  TR_TRY(open_tokenizer(g));
+  TR_TRY(tr_arch_load(g->folder, &arch, NULL, 0));
+  g->sizes = tr_arch_sizes_of(&arch);
+  TR_TRY(open_tokenizer(g, r));
+  TR_TRY(find_ends(g));
   g->vocab = tr_tokenizer_vocab(g->tokenizer);
-  if (g->vocab > g->config.vocab)
+  if (g->vocab > g->sizes.vocab)
     return tr_error(TR_ERR_CKPT, "%s: tokenizer '%s' has %lld tokens, the model only %lld", g->folder,
-                    tr_tokenizer_name(g->tokenizer), (long long)g->vocab, (long long)g->config.vocab);
-  TR_TRY(tr_gpt2_create(&g->config, &g->model));
+                    tr_tokenizer_name(g->tokenizer), (long long)g->vocab, (long long)g->sizes.vocab);
+  TR_TRY(tr_arch_create(&arch, &g->model));
   TR_TRY(tr_layout_build(g->model, &g->layout));
   TR_TRY(tr_arena_create(&g->weights, "weights", (size_t)g->layout.total * tr_dtype_size(type)));
-  return tr_model_folder_weights(g->folder, g->model, &g->layout, type, g->weights.base, NULL, NULL);
+  return tr_weights_load(g->folder, g->model, &g->layout, type, g->weights.base, NULL, NULL);
 }
 
 // One token at a time is little work: below this many weights per thread, handing it out costs more than it saves.
@@ -182,20 +225,25 @@ static int useful_threads(const tr_model *model) {
   return (int)(useful < cores ? useful : cores);
 }
 
+static tr_status encode_prompt(generator *g, const char *prompt) {
+  tr_encoder *encoder;
+  TR_TRY(tr_encoder_create(g->tokenizer, &encoder));
+  tr_status status = tr_encode(encoder, prompt, strlen(prompt), TR_ENCODE_TEMPLATE, &g->history);
+  tr_encoder_destroy(encoder);
+  return status;
+}
+
 // Tokens of the prompt into the history, and a decoder with room for what is to come.
 static tr_status prepare(generator *g, const request *r) {
-  size_t nprompt = 0;
-  const char *prompt = *r->prompt ? r->prompt : "\n";
-  size_t nbyte = strlen(prompt);
-  g->history = malloc((nbyte + (size_t)r->tokens) * sizeof *g->history);
-  g->work = malloc((size_t)g->config.vocab * sizeof *g->work);
-  if (!g->history || !g->work) return tr_error(TR_ERR_MEMORY, "no memory for %lld tokens", (long long)r->tokens);
-  TR_TRY(tr_tokenizer_encode(g->tokenizer, prompt, nbyte, g->history, &nprompt));
-  g->length = (int64_t)nprompt;
-  int64_t most = g->length + r->tokens;
-  g->capacity = most < g->config.positions ? most : g->config.positions;
-  if (g->length > g->capacity)
-    tr_log_warn("the prompt has %lld tokens, the model sees %lld: only the end of it counts", (long long)g->length,
+  TR_TRY(encode_prompt(g, *r->prompt ? r->prompt : "\n"));
+  if (g->history.size == 0) return tr_error(TR_ERR_DATA, "the prompt has no tokens; give some text");
+  TR_TRY(tr_tokens_reserve(&g->history, (size_t)r->tokens));
+  g->work = malloc((size_t)g->sizes.vocab * sizeof *g->work);
+  if (!g->work) return tr_error(TR_ERR_MEMORY, "no memory for %lld candidates", (long long)g->sizes.vocab);
+  int64_t length = (int64_t)g->history.size, most = length + r->tokens;
+  g->capacity = most < g->sizes.positions ? most : g->sizes.positions;
+  if (length > g->capacity)
+    tr_log_warn("the prompt has %lld tokens, the model sees %lld: only the end of it counts", (long long)length,
                 (long long)g->capacity);
   int threads = r->threads ? (int)r->threads : useful_threads(g->model);
   TR_TRY(tr_pool_create(threads, threads <= tr_cpu_count(), NULL, NULL, &g->pool));
@@ -206,13 +254,14 @@ static tr_status prepare(generator *g, const request *r) {
 // Show the decoder the last `fresh` tokens of the history; when they do not fit, it starts again from the
 // last half context.
 static tr_status feed(generator *g, int64_t fresh, const float **logits) {
+  int64_t length = (int64_t)g->history.size;
   if (tr_decoder_length(g->decoder) + fresh > g->capacity) {
     int64_t half = g->capacity > 1 ? g->capacity / 2 : 1;
     fresh = fresh > g->capacity ? g->capacity : fresh > half ? fresh : half;
-    if (fresh > g->length) fresh = g->length;
+    if (fresh > length) fresh = length;
     tr_decoder_reset(g->decoder);
   }
-  return tr_decoder_append(g->decoder, g->history + g->length - fresh, fresh, logits);
+  return tr_decoder_append(g->decoder, g->history.data + length - fresh, fresh, logits);
 }
 
 static tr_status draw(generator *g, const request *r, int64_t number, const float *logits, int32_t *token) {
@@ -225,19 +274,46 @@ static tr_status draw(generator *g, const request *r, int64_t number, const floa
   return TR_OK;
 }
 
+// The text that the last token adds. Some tokens mean something only after others (the bytes of one character, the blank
+// before a first word), so the end of the text is decoded with and without it.
+static tr_status text_of_last(const generator *g, tr_text *with, size_t *before) {
+  size_t n = g->history.size, first = n > WINDOW ? n - WINDOW : 0;
+  with->size = 0;
+  TR_TRY(tr_decode(g->tokenizer, g->history.data + first, n - first - 1, 1, with));
+  *before = with->size;
+  with->size = 0;
+  TR_TRY(tr_decode(g->tokenizer, g->history.data + first, n - first, 1, with));
+  if (*before > with->size) *before = with->size;
+  return TR_OK;
+}
+
+static tr_status write_last(const generator *g, const request *r, writer *w, tr_text *scratch) {
+  char number[16];
+  size_t before;
+  if (r->ids)
+    return write_bytes(w, number,
+                       (size_t)snprintf(number, sizeof number, " %d", g->history.data[g->history.size - 1]));
+  TR_TRY(text_of_last(g, scratch, &before));
+  return scratch->size > before ? write_bytes(w, scratch->data + before, scratch->size - before) : TR_OK;
+}
+
 static tr_status write_tokens(generator *g, const request *r, writer *w) {
   const float *logits = NULL;
-  int64_t fresh = g->length;
-  for (int64_t i = 0; i < r->tokens; i++) {
-    char bytes[TOKEN_BYTES];
+  int64_t fresh = (int64_t)g->history.size;
+  tr_text scratch = {0};
+  tr_status status = TR_OK;
+  for (int64_t i = 0; i < r->tokens && status == TR_OK; i++) {
     int32_t token = 0;
-    TR_TRY(feed(g, fresh, &logits));
-    TR_TRY(draw(g, r, i, logits, &token));
-    g->history[g->length++] = token;
+    status = feed(g, fresh, &logits);
+    if (status == TR_OK) status = draw(g, r, i, logits, &token);
+    if (status != TR_OK || is_end(g, token)) break;
+    g->history.data[g->history.size++] = token;
+    g->written++;
     fresh = 1;
-    TR_TRY(write_bytes(w, bytes, tr_tokenizer_decode(g->tokenizer, token, bytes)));
+    status = write_last(g, r, w, &scratch);
   }
-  return TR_OK;
+  tr_text_free(&scratch);
+  return status;
 }
 
 // ---- the command
@@ -247,8 +323,8 @@ static tr_status print_json(const request *r, const generator *g, writer *w, dou
   tr_text_append(&prompt.pending, "%s", r->prompt);
   flush(&prompt, 1);
   json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:f, s:I, s:s}", "prompt", prompt.all.data ? prompt.all.data : "",
-                           "text", "", "tokens", (json_int_t)r->tokens, "seconds", seconds, "tokens_per_s",
-                           seconds > 0 ? (double)r->tokens / seconds : 0, "seed", (json_int_t)r->sampling.seed,
+                           "text", "", "tokens", (json_int_t)g->written, "seconds", seconds, "tokens_per_s",
+                           seconds > 0 ? (double)g->written / seconds : 0, "seed", (json_int_t)r->sampling.seed,
                            "checkpoint", g->folder);
   // The text may hold zero bytes, so its length is given.
   if (json) json_object_set_new(json, "text", json_stringn(w->all.data ? w->all.data : "", w->all.size));
@@ -262,10 +338,27 @@ static tr_status print_json(const request *r, const generator *g, writer *w, dou
   return status;
 }
 
+static tr_status print_logits(generator *g) {
+  const float *logits = NULL;
+  TR_TRY(feed(g, (int64_t)g->history.size, &logits));
+  json_t *tokens = json_array(), *values = json_array();
+  for (size_t i = 0; i < g->history.size; i++) json_array_append_new(tokens, json_integer(g->history.data[i]));
+  for (int64_t i = 0; i < g->sizes.vocab; i++)
+    json_array_append_new(values, isfinite(logits[i]) ? json_real((double)logits[i]) : json_null());
+  json_t *json = json_pack("{s:o, s:o}", "tokens", tokens, "logits", values);
+  char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+  tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the logits");
+  if (text) puts(text);
+  free(text);
+  json_decref(json);
+  return status;
+}
+
 static tr_status generate(generator *g, const request *r, writer *w) {
   TR_TRY(load(g, r));
   TR_TRY(prepare(g, r));
-  if (!r->json) TR_TRY(write_bytes(w, r->prompt, strlen(r->prompt)));
+  if (r->logits) return print_logits(g);
+  if (!r->json && !r->ids) TR_TRY(write_bytes(w, r->prompt, strlen(r->prompt)));
   double begin = tr_clock_seconds();
   TR_TRY(write_tokens(g, r, w));
   flush(w, 1);
@@ -282,7 +375,7 @@ static void close_generator(generator *g) {
   if (g->weights.base) tr_arena_destroy(&g->weights);
   if (g->layout.unit_start) tr_layout_destroy(&g->layout);
   tr_model_destroy(g->model);
-  free(g->history);
+  tr_tokens_free(&g->history);
   free(g->work);
 }
 

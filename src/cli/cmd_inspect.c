@@ -6,10 +6,13 @@
 // different stories. Names in files are not trusted: what could command a terminal is shown as '?'.
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
+#include "trireme/base/file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/ckpt/checkpoint.h"
-#include "trireme/train/train.h"
+#include "trireme/data/data.h"
+#include "trireme/model/arch.h"
+#include "trireme/token/tokenizer.h"
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -18,14 +21,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_LIMIT = 4096, NAME_LIMIT = 256 };
+enum { PATH_LIMIT = 4096, NAME_LIMIT = 256, TRAINER_LIMIT = 64 << 20 };
 
 static void print_help(void) {
-  printf("usage: trireme inspect PATH [--tensors] [--verify] [--json]\n\n"
+  printf("usage: trireme inspect PATH [--tensors] [--ledger] [--verify] [--json]\n\n"
          "Show what PATH holds: a checkpoint, a folder of checkpoints (the newest is taken), the folder of a\n"
-         "run, a Hugging Face folder, or one .safetensors file.\n\n"
+         "run, a Hugging Face folder, one .safetensors file, a file of tokens (.bin) or a tokenizer.json.\n\n"
          "  --tensors   also the mean, standard deviation, smallest and largest value of every tensor, how many\n"
          "              of its values are not finite, and the tensors of the optimizer\n"
+         "  --ledger    which samples the run has used, each once, and what decides its bits\n"
          "  --verify    check every hash of the checkpoint; prints ok, or ends with exit code 4 and says what\n"
          "              has changed\n"
          "  --json      one JSON object instead of the tables\n\n"
@@ -37,12 +41,13 @@ static void print_help(void) {
 
 typedef struct request {
   const char *path;
-  int tensors, verify, json;
+  int tensors, ledger, verify, json;
 } request;
 
 static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){0};
   const tr__argument table[] = {{.name = "--tensors", .kind = TR__ARGUMENT_FLAG, .out = &r->tensors},
+                                {.name = "--ledger", .kind = TR__ARGUMENT_FLAG, .out = &r->ledger},
                                 {.name = "--verify", .kind = TR__ARGUMENT_FLAG, .out = &r->verify},
                                 {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   return tr__cli_parse("inspect", argc, argv, table, sizeof table / sizeof *table,
@@ -152,28 +157,50 @@ static tr_status add_file(const char *folder, const char *name, const request *r
   json_object_set_new(file, "name", safe_name(name));
   json_object_set_new(file, "bytes", json_integer((json_int_t)info.st_size));
   json_array_append_new(json_object_get(about, "files"), file);
-  int is_model = strcmp(name, "model.safetensors") == 0;
+  int is_model = strncmp(name, "model", 5) == 0 && ends_in(name, ".safetensors");
   if (!is_model && !(r->tensors && ends_in(name, ".safetensors"))) return TR_OK;
   return add_tensors(path, name, r->tensors, json_object_get(about, "tensors"));
 }
 
 static void add_model(const char *folder, json_t *about) {
-  tr_gpt2_config c;
+  tr_arch arch;
   tr_model *model;
-  if (tr_model_folder_config(folder, &c) < 0 || tr_gpt2_create(&c, &model) < 0)
+  if (tr_arch_load(folder, &arch, NULL, 0) < 0 || tr_arch_create(&arch, &model) < 0)
     return; // a folder of some other model
+  tr_arch_sizes c = tr_arch_sizes_of(&arch);
   json_object_set_new(about, "parameters", json_integer((json_int_t)tr_model_count(model)));
   json_object_set_new(about, "model",
-                      json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "kind", tr_model_name(model), "layers",
-                                (json_int_t)c.layers, "width", (json_int_t)c.width, "heads", (json_int_t)c.heads,
-                                "vocab", (json_int_t)c.vocab, "positions", (json_int_t)c.positions));
+                      json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "kind", c.name, "layers", (json_int_t)c.layers,
+                                "width", (json_int_t)c.width, "heads", (json_int_t)c.heads, "heads_kv",
+                                (json_int_t)c.heads_kv, "vocab", (json_int_t)c.vocab, "positions",
+                                (json_int_t)c.positions));
   tr_model_destroy(model);
+}
+
+// Ledger and contract of a checkpoint of ours, as its trainer.json has them.
+static tr_status add_ledger(const char *folder, json_t *about) {
+  char path[PATH_LIMIT];
+  json_t *trainer;
+  if (snprintf(path, sizeof path, "%s/trainer.json", folder) >= (int)sizeof path || !tr_file_exists(path))
+    return tr_error(TR_ERR_CKPT, "%.200s: has no trainer.json, so no ledger; checkpoints of a run have one", folder);
+  TR_TRY(tr_json_load(path, TRAINER_LIMIT, &trainer));
+  tr_ledger ledger = {0};
+  tr_status status = tr_ledger_from_json(json_object_get(trainer, "ledger"), path, &ledger);
+  if (status == TR_OK) {
+    json_object_set(about, "ledger", json_object_get(trainer, "ledger"));
+    json_object_set(about, "contract", json_object_get(trainer, "contract"));
+    json_object_set_new(about, "samples", json_integer((json_int_t)tr_ledger_end(&ledger)));
+  }
+  tr_ledger_free(&ledger);
+  json_decref(trainer);
+  return status;
 }
 
 static tr_status collect_folder(const char *folder, const request *r, json_t *about) {
   struct dirent **list = NULL;
   if (tr_ckpt_step(folder) >= 0) json_object_set_new(about, "step", json_integer((json_int_t)tr_ckpt_step(folder)));
   add_model(folder, about);
+  if (r->ledger) TR_TRY(add_ledger(folder, about));
   int n = scandir(folder, &list, NULL, alphasort);
   if (n < 0) return tr_error(TR_ERR_IO, "%s: cannot list the folder: %s", folder, strerror(errno));
   tr_status status = TR_OK;
@@ -185,13 +212,37 @@ static tr_status collect_folder(const char *folder, const request *r, json_t *ab
   return status;
 }
 
+static tr_status add_tokens(const char *path, json_t *about) {
+  tr_corpus *corpus;
+  TR_TRY(tr_corpus_open(&(tr_corpus_options){.path = path, .end = -1}, &corpus));
+  tr_status status = tr_corpus_index(corpus);
+  if (status == TR_OK) {
+    json_object_set_new(about, "format", json_string(tr_corpus_format_name(corpus)));
+    json_object_set_new(about, "tokens", json_integer((json_int_t)tr_corpus_tokens(corpus)));
+    json_object_set_new(about, "documents", json_integer((json_int_t)tr_corpus_documents(corpus)));
+  }
+  tr_corpus_close(corpus);
+  return status;
+}
+
+static tr_status add_tokenizer(const char *path, json_t *about) {
+  tr_tokenizer *tokenizer;
+  TR_TRY(tr_tokenizer_open(path, &tokenizer));
+  json_object_set_new(about, "vocabulary", json_integer((json_int_t)tr_tokenizer_vocab(tokenizer)));
+  json_object_set_new(about, "end", json_integer(tr_tokenizer_end(tokenizer)));
+  tr_tokenizer_close(tokenizer);
+  return TR_OK;
+}
+
 static tr_status collect(const request *r, const char *path, int is_folder, json_t *about) {
   json_object_set_new(about, "path", safe_name(path));
   json_object_set_new(about, "kind", json_string(is_folder ? "checkpoint" : "file"));
   json_object_set_new(about, "files", json_array());
   json_object_set_new(about, "tensors", json_array());
-  return is_folder ? collect_folder(path, r, about)
-                   : add_tensors(path, path, r->tensors, json_object_get(about, "tensors"));
+  if (is_folder) return collect_folder(path, r, about);
+  if (ends_in(path, ".bin") || ends_in(path, ".idx")) return add_tokens(path, about);
+  if (ends_in(path, ".json")) return add_tokenizer(path, about);
+  return add_tensors(path, path, r->tensors, json_object_get(about, "tensors"));
 }
 
 // ---- printing
@@ -258,6 +309,30 @@ static void print_tensors(const json_t *tensors, int with_statistics) {
   printf("\ntotal       %zu tensors, %s (%.0f bytes)\n", json_array_size(tensors), bytes, total);
 }
 
+// What a file of tokens or a tokenizer is like.
+static void print_data(const json_t *about) {
+  if (json_object_get(about, "format"))
+    printf("format      %s\ntokens      %lld\ndocuments   %lld\n", text_of(about, "format"),
+           (long long)count_of(about, "tokens"), (long long)count_of(about, "documents"));
+  if (json_object_get(about, "vocabulary"))
+    printf("vocabulary  %lld tokens\nend of text %lld\n", (long long)count_of(about, "vocabulary"),
+           (long long)count_of(about, "end"));
+}
+
+static void print_ledger(const json_t *about) {
+  const json_t *ledger = json_object_get(about, "ledger");
+  char *contract = json_dumps(json_object_get(about, "contract"), JSON_INDENT(2));
+  printf("\nledger      %lld samples, each used once\n", (long long)count_of(about, "samples"));
+  for (size_t i = 0; i < json_array_size(ledger); i++) {
+    const json_t *span = json_array_get(ledger, i);
+    printf("  %12lld to %12lld  until step %lld on %lld ranks\n", (long long)count_of(span, "first"),
+           (long long)count_of(span, "end") - 1, (long long)count_of(span, "step"),
+           (long long)count_of(span, "ranks"));
+  }
+  if (contract) printf("contract    %s\n", contract);
+  free(contract);
+}
+
 static void print_text(const json_t *about, int with_statistics) {
   const json_t *model = json_object_get(about, "model"), *files = json_object_get(about, "files");
   char count[32], bytes[32];
@@ -277,7 +352,10 @@ static void print_text(const json_t *about, int with_statistics) {
     printf("%s  %-24s %10s (%lld bytes)\n", i ? "          " : "files     ", text_of(file, "name"), bytes,
            (long long)count_of(file, "bytes"));
   }
-  print_tensors(json_object_get(about, "tensors"), with_statistics);
+  print_data(about);
+  if (json_array_size(json_object_get(about, "tensors")))
+    print_tensors(json_object_get(about, "tensors"), with_statistics);
+  if (json_object_get(about, "ledger")) print_ledger(about);
   if (json_object_get(about, "verified"))
     printf("verified    ok: every file and tensor has the hash that the manifest gives\n");
 }

@@ -149,10 +149,10 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
     tr_text_free(&text);
     return TR_OK;
   }
-  TR_TRY(tr_train_plan_make(config, options, &plan));
   // The ranks' output goes through a pipe, so whether a person watches is decided here.
-  plan.progress =
+  int progress =
       config->run.progress == TR_PROGRESS_AUTO ? isatty(STDOUT_FILENO) : config->run.progress == TR_PROGRESS_ON;
+  TR_TRY(tr_train_plan_make(config, options, progress, &plan));
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
   tr_status status = print_plan(&plan, want);
   if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);

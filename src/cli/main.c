@@ -12,6 +12,9 @@ static const tr__command commands[] = {
     {"train", "train a model: RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]", tr__cli_train},
     {"generate", "continue a text: CKPT --prompt TEXT", tr__cli_generate},
     {"inspect", "show what a checkpoint or a safetensors file holds", tr__cli_inspect},
+    {"tokenize", "turn text into token files, learn a vocabulary, encode and decode", tr__cli_tokenize},
+    {"convert", "write weights into another folder, with another type or other files", tr__cli_convert},
+    {"diff", "show in what two checkpoints differ", tr__cli_diff},
     {"man", "print the manual page of the settings (roff)", tr__cli_man},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: MIT
-// Batches: samples of a source laid end to end in rows.
+// Batches: samples of a source laid end to end in rows, without padding.
 //
-// Sequence q of a batch owns the rows q * sequence .. (q + 1) * sequence - 1. A short sample fills the first
-// of them; the rest are padding with token 0, target -1 and positions that go on, so kernels need no special
-// case. All sizes are fixed by tr_batch_create: filling never allocates.
+//   rows    | sample 17            | sample 4     |
+//   start   0          6           11             16   sample 17 holds two documents
+//   position 0 1 2 3 4 5 0 1 2 3 4 0 1 2 3 4
+//
+// All sizes are fixed by tr_batch_create: filling never allocates.
 #include "data/source_internal.h"
 
 #include <stdlib.h>
 
-tr_status tr_batch_create(int nseq_capacity, int64_t sequence, tr_batch *out) {
+tr_status tr_batch_create(int nsample_capacity, int64_t sequence, tr_batch *out) {
   // `start` counts rows in 32 bits.
-  if (nseq_capacity < 0 || sequence < 1 || sequence >= INT32_MAX ||
-      (nseq_capacity > 0 && sequence > INT32_MAX / nseq_capacity)) {
+  if (nsample_capacity < 0 || sequence < 1 || sequence >= INT32_MAX ||
+      (nsample_capacity > 0 && sequence > INT32_MAX / nsample_capacity)) {
     return tr_error(TR_ERR_CONFIG,
-                    "a micro-batch of %d sequences of %lld tokens does not work; sequences >= 0, tokens >= 1 "
-                    "and at most %d rows in all would",
-                    nseq_capacity, (long long)sequence, INT32_MAX);
+                    "a micro-batch of %d samples of %lld tokens does not work; samples >= 0, tokens >= 1 and at most "
+                    "%d rows in all would",
+                    nsample_capacity, (long long)sequence, INT32_MAX);
   }
-  tr_batch batch = {.nseq_capacity = nseq_capacity, .rows_capacity = nseq_capacity * sequence};
+  tr_batch batch = {.nsample_capacity = nsample_capacity, .rows_capacity = nsample_capacity * sequence};
   size_t rows = batch.rows_capacity > 0 ? (size_t)batch.rows_capacity : 1;
   batch.token = calloc(rows, sizeof *batch.token);
   batch.target = calloc(rows, sizeof *batch.target);
   batch.position = calloc(rows, sizeof *batch.position);
   batch.sample = calloc(rows, sizeof *batch.sample);
-  batch.start = calloc((size_t)nseq_capacity + 1, sizeof *batch.start);
+  batch.start = calloc(rows + 1, sizeof *batch.start); // a sequence may have a single row
   if (!batch.token || !batch.target || !batch.position || !batch.sample || !batch.start) {
     tr_batch_destroy(&batch);
-    return tr_error(TR_ERR_MEMORY, "no memory for a micro-batch of %d sequences of %lld tokens", nseq_capacity,
+    return tr_error(TR_ERR_MEMORY, "no memory for a micro-batch of %d samples of %lld tokens", nsample_capacity,
                     (long long)sequence);
   }
   *out = batch;
@@ -42,57 +44,78 @@ void tr_batch_destroy(tr_batch *batch) {
   *batch = (tr_batch){0};
 }
 
-static tr_status check_request(const tr_source *source, int validation, int64_t first, int nseq,
+static tr_status check_request(const tr_source *source, int validation, const int64_t *index, int count,
                                const tr_batch *batch) {
-  if (nseq < 0 || nseq > batch->nseq_capacity || nseq * source->sequence > batch->rows_capacity) {
-    return tr_error(TR_ERR_USAGE,
-                    "%d sequences of %lld tokens do not fit a batch made for %d sequences and %lld rows", nseq,
-                    (long long)source->sequence, batch->nseq_capacity, (long long)batch->rows_capacity);
-  }
-  if (nseq == 0) return TR_OK;
   int64_t limit = validation ? tr_source_samples(source, 1) : INT64_MAX;
-  if (first < 0 || first > limit - nseq) {
-    return tr_error(TR_ERR_USAGE, "samples %lld and %d more do not exist: %s indices go from 0 to %lld",
-                    (long long)first, nseq - 1, validation ? "validation" : "training", (long long)(limit - 1));
+  if (count < 0 || count > batch->nsample_capacity) {
+    return tr_error(TR_ERR_USAGE, "%d samples do not fit a batch made for %d", count, batch->nsample_capacity);
+  }
+  for (int i = 0; i < count; i++) {
+    if (index[i] < 0 || index[i] >= limit) {
+      return tr_error(TR_ERR_USAGE, "sample %lld does not exist: %s indices go from 0 to %lld", (long long)index[i],
+                      validation ? "validation" : "training", (long long)(limit - 1));
+    }
   }
   return TR_OK;
 }
 
-static int64_t window_of(const tr_source *source, int validation, int64_t index) {
-  if (validation) return index;
-  int64_t samples = tr_source_samples(source, 0);
-  return (int64_t)tr_permute(source->seed, (uint64_t)(index / samples), (uint64_t)samples,
-                             (uint64_t)(index % samples));
+// The rows from the end of the last sequence up to `end` are one more.
+static void add_sequence(tr_batch *batch, int64_t end) {
+  int32_t start = batch->start[batch->nseq];
+  for (int64_t r = start; r < end; r++) batch->position[r] = (int32_t)(r - start);
+  batch->start[++batch->nseq] = (int32_t)end;
 }
 
-// Sample `index` into the rows from `row` on.
-static tr_status fill_sample(const tr_source *source, int validation, int64_t index, int64_t row, tr_batch *batch) {
-  int64_t count, sequence = source->sequence;
-  int32_t *token = batch->token + row, *target = batch->target + row;
-  TR_TRY(tr__source_window(source, validation, window_of(source, validation, index), token, target, &count));
-  for (int64_t i = count; i < sequence; i++) {
-    token[i] = 0;
-    target[i] = -1;
+// A sequence for each document in the rows from `row` on, which are the tokens of `run`; nothing predicts the first token of
+// the next document.
+static void add_documents(const tr_corpus *corpus, tr__run run, int64_t row, tr_batch *batch) {
+  int64_t ndocument = tr_corpus_documents(corpus), end = row + run.count;
+  for (int64_t d = tr_corpus_document_of(corpus, run.first) + 1; d < ndocument; d++) {
+    int64_t bound = row + tr_corpus_document_start(corpus, d) - run.first;
+    if (bound > end) break;
+    if (bound == batch->start[batch->nseq]) continue; // an empty document
+    batch->target[bound - 1] = -1;
+    batch->valid--;
+    add_sequence(batch, bound);
   }
-  for (int64_t i = 0; i < sequence; i++) {
-    batch->position[row + i] = (int32_t)i;
-    batch->sample[row + i] = index;
+  if (batch->start[batch->nseq] < end) add_sequence(batch, end);
+}
+
+static tr_status add_run(const tr_source *source, const tr__part *part, tr__run run, int64_t index, tr_batch *batch) {
+  int64_t row = batch->rows;
+  if (run.count > batch->rows_capacity - row) {
+    return tr_error(TR_ERR_USAGE, "sample %lld does not fit: the batch has %lld rows", (long long)index,
+                    (long long)batch->rows_capacity);
   }
-  batch->valid += count;
+  TR_TRY(tr_corpus_read(part->corpus, run.first, run.count, batch->token + row));
+  TR_TRY(tr_corpus_read(part->corpus, run.first + 1, run.count, batch->target + row));
+  for (int64_t r = row; r < row + run.count; r++) batch->sample[r] = index;
+  batch->rows += run.count;
+  batch->valid += run.count;
+  if (source->options.packing == TR_PACK_STREAM && source->options.documents) {
+    add_documents(part->corpus, run, row, batch);
+  } else {
+    add_sequence(batch, batch->rows);
+  }
   return TR_OK;
 }
 
-tr_status tr_batch_fill(const tr_source *source, int validation, int64_t first, int nseq, tr_batch *batch) {
-  TR_TRY(check_request(source, validation, first, nseq, batch));
-  TR_TRY(tr__source_check(source, validation));
-  batch->nseq = 0;
+static tr_status add_sample(const tr_source *source, int validation, int64_t index, tr_batch *batch) {
+  size_t corpus;
+  int64_t sample;
+  tr_source_locate(source, validation, index, &corpus, &sample);
+  const tr__part *part = &source->part[validation ? TR__VALIDATION : TR__TRAIN][corpus];
+  int64_t nrun = tr__part_runs(part, sample);
+  for (int64_t i = 0; i < nrun; i++) TR_TRY(add_run(source, part, tr__part_run(part, sample, i), index, batch));
+  batch->nsample++;
+  return TR_OK;
+}
+
+tr_status tr_batch_fill(const tr_source *source, int validation, const int64_t *index, int count, tr_batch *batch) {
+  TR_TRY(check_request(source, validation, index, count, batch));
+  batch->nsample = batch->nseq = 0;
   batch->rows = batch->valid = 0;
   batch->start[0] = 0;
-  for (int q = 0; q < nseq; q++) {
-    TR_TRY(fill_sample(source, validation, first + q, batch->rows, batch));
-    batch->rows += source->sequence;
-    batch->start[q + 1] = (int32_t)batch->rows;
-    batch->nseq = q + 1;
-  }
+  for (int i = 0; i < count; i++) TR_TRY(add_sample(source, validation, index[i], batch));
   return TR_OK;
 }

@@ -1,41 +1,50 @@
 // SPDX-License-Identifier: MIT
-// The inside of a token source, shared by source.c (opens files, cuts parts, reads windows) and batch.c (asks
-// for the windows of a batch). Read-only after tr_source_open: ranks in threads may share one source.
+// The inside of a source. A source has parts: the training part of every corpus and, in the order of the corpora, their
+// validation parts. A part has samples; a sample has runs, each of `count` tokens that follow each other in the corpus,
+// predicting the `count` tokens from the second on.
+//
+// source.c opens corpora and cuts parts, packing.c says which runs a sample has, mixture.c which sample of which part a
+// global index means, batch.c puts samples into rows. Read-only after tr_source_open: threads may share one source.
 #ifndef TRIREME_DATA_SOURCE_INTERNAL_H
 #define TRIREME_DATA_SOURCE_INTERNAL_H
 
-#include "trireme/base/file.h"
 #include "trireme/data/data.h"
 
-enum { TR__PART_TRAIN, TR__PART_VALIDATION, TR__NPART };
+typedef struct tr__part {
+  const tr_corpus *corpus;
+  int64_t sequence;
+  int64_t first, end;            // of its tokens (TR_PACK_STREAM) or documents
+  int64_t tokens, samples, rows; // rows: of all its samples
+  int64_t targets;               // rows whose next token counts
+  int64_t *piece_end;            // documents: [end - first] pieces up to the end of each; NULL: stream
+  int32_t *piece;                // first fit: pieces by sample; NULL: each piece is a sample
+  int64_t *piece_start;          // first fit: [samples + 1] where those of a sample start in `piece`
+} tr__part;
 
-// A mapped file. The descriptor stays open so that a truncation can be seen before it becomes a SIGBUS.
-typedef struct tr__source_file {
-  char *path; // NULL: not in use
-  int fd;
-  tr_file_map map;
-} tr__source_file;
+typedef struct tr__run {
+  int64_t first, count; // rows: tokens first .. first + count - 1; next tokens one later
+} tr__run;
 
-// A part is a run of tokens of one file.
-typedef struct tr__source_part {
-  const tr__source_file *file;
-  int64_t first, ntoken;
-} tr__source_part;
+enum { TR__TRAIN, TR__VALIDATION, TR__NPART };
 
 struct tr_source {
-  const tr_tokenizer *tokenizer; // kept, not owned
-  int64_t sequence;
-  uint64_t seed, hash;
-  tr__source_file file[TR__NPART]; // the second only with a validation file of its own
-  tr__source_part part[TR__NPART];
+  tr_source_options options; // without the paths and weights, which belong to the caller
+  size_t ncorpus;
+  tr_corpus **corpus, *val_corpus; // val_corpus: of val_path
+  size_t npart[TR__NPART];
+  tr__part *part[TR__NPART];
+  uint64_t *share; // [ncorpus + 1] shares of the samples, added up: corpus i has share[i] .. share[i + 1]
 };
 
-// TR_ERR_DATA when the file behind a part has become shorter than its map.
-tr_status tr__source_check(const tr_source *source, int validation);
+// Set samples, rows, targets and the tables of a part whose corpus, sequence, first, end and tokens are set.
+// `documents`: count targets as when the stream is cut at document bounds.
+tr_status tr__part_pack(tr__part *part, tr_packing packing, int documents);
+void tr__part_free(tr__part *part);
+int64_t tr__part_runs(const tr__part *part, int64_t sample); // how many runs
+tr__run tr__part_run(const tr__part *part, int64_t sample, int64_t i);
+int64_t tr__part_length(const tr__part *part, int64_t sample); // rows of all its runs
 
-// Tokens and next tokens of one window of a part (0 <= window < samples): at most `sequence` of each. *count
-// is how many pairs there are: at least 1, less than `sequence` only in the last window.
-tr_status tr__source_window(const tr_source *source, int validation, int64_t window, int32_t *token, int32_t *target,
-                            int64_t *count);
+// Set source->share, from `weight` or, when NULL, from the number of samples.
+tr_status tr__mixture_open(tr_source *source, const double *weight);
 
 #endif

@@ -7,6 +7,7 @@
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,8 +15,8 @@
 typedef struct tr__fault {
   char op[32], action[16];
   int64_t rank, step, count; // step -1: any
-  int64_t seen, at_step;
-  int failed;
+  int64_t seen, at_step;     // at_step: of the operation under way
+  atomic_int failed;         // may be set by the thread that saves
 } fault;
 
 static const char *const actions[] = {"kill", "stop", "segv", "exit", "error", "sleep"};
@@ -64,7 +65,7 @@ static int known_op(const char *op) {
 }
 
 static tr_status parse(const char *text, int64_t ranks, fault *out) {
-  fault f = {.rank = 0, .step = -1, .count = 1};
+  fault f = {.step = -1, .count = 1};
   char *copy = strdup(text), *save = NULL;
   if (!copy) return tr_error(TR_ERR_MEMORY, "no memory for TRIREME_FAULT");
   int good = 1;
@@ -101,24 +102,23 @@ static void strike(tr__trainer *t) {
     f->failed = 1;
 }
 
-void tr__fault_point(tr__trainer *t, const char *op) {
+void tr__fault_point(tr__trainer *t, const char *op, int64_t step) {
   fault *f = t->fault;
-  if (!f || strcmp(f->op, op) != 0 || (f->step >= 0 && f->at_step != f->step)) return;
+  if (!f || strcmp(f->op, op) != 0 || (f->step >= 0 && step != f->step)) return;
   if (++f->seen == f->count) strike(t);
-}
-
-void tr__fault_at_step(tr__trainer *t, int64_t step) {
-  if (t->fault) t->fault->at_step = step;
 }
 
 static void at_op(void *user, int64_t step, uint32_t index, const tr_op *op) {
   (void)index;
   tr__trainer *t = user;
-  tr__fault_at_step(t, step);
-  tr__fault_point(t, tr_op_name((tr_op_kind)op->kind));
+  t->fault->at_step = step;
+  tr__fault_point(t, tr_op_name((tr_op_kind)op->kind), step);
 }
 
-static void at_comm(void *user, const char *point) { tr__fault_point(user, point); }
+static void at_comm(void *user, const char *point) {
+  tr__trainer *t = user;
+  tr__fault_point(t, point, t->fault->at_step);
+}
 
 tr_status tr__fault_open(tr__trainer *t) {
   const char *text = getenv("TRIREME_FAULT");
@@ -145,5 +145,6 @@ void tr__fault_observe(tr__trainer *t, tr_run_observer *observer) {
 
 tr_status tr__fault_status(tr__trainer *t) {
   if (!t->fault || !t->fault->failed) return TR_OK;
-  return tr_error(TR_ERR_INTERNAL, "injected failure in %s of step %lld", t->fault->op, (long long)t->fault->at_step);
+  return tr_error(TR_ERR_INTERNAL, "injected failure in %s of step %lld", t->fault->op,
+                  (long long)(t->fault->step >= 0 ? t->fault->step : t->fault->at_step));
 }

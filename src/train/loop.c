@@ -5,6 +5,7 @@
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
+#include "trireme/base/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,26 +14,16 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-tr_source_options tr__train_source_options(const tr_train_config *c) {
-  return (tr_source_options){.path = c->data.path,
-                             .val_path = c->data.val_path,
-                             .val_fraction = c->data.val_fraction,
-                             .sequence = c->data.sequence,
-                             .seed = (uint64_t)c->train.seed};
-}
-
 // ---- one rank's objects
 static tr_status open_data(tr__trainer *t) {
   const tr_train_config *c = t->plan->config;
-  TR_TRY(tr_tokenizer_open(c->data.tokenizer, &t->tokenizer));
-  tr_source_options options = tr__train_source_options(c);
-  TR_TRY(tr_source_open(t->tokenizer, &options, &t->source));
-  t->data_hash = tr_source_hash(t->source);
   int n = t->plan->accumulation;
   t->batch = calloc((size_t)n, sizeof *t->batch);
   t->input = calloc((size_t)n, sizeof *t->input);
-  if (!t->batch || !t->input) return tr_error(TR_ERR_MEMORY, "no memory for %d micro-batches", n);
+  t->eval_index = calloc((size_t)t->plan->micro, sizeof *t->eval_index);
+  if (!t->batch || !t->input || !t->eval_index) return tr_error(TR_ERR_MEMORY, "no memory for %d micro-batches", n);
   for (int j = 0; j < n; j++) TR_TRY(tr_batch_create(t->plan->micro, c->data.sequence, &t->batch[j]));
+  TR_TRY(tr__dealer_create(t->plan, &t->dealer));
   return tr_batch_create(t->plan->micro, c->data.sequence, &t->eval_batch);
 }
 
@@ -47,11 +38,19 @@ static tr_status open_run(tr__trainer *t) {
   options.dp = t->dp;
   tr__fault_observe(t, &options.observer);
   TR_TRY(tr_run_create(&options, &t->run));
-  t->eval_loss = tr_arena_alloc(tr_comm_arena(t->comm), tr__train_eval_bytes(plan));
-  return t->eval_loss ? TR_OK : TR_ERR_MEMORY;
+  t->eval_sum = tr_arena_alloc(tr_comm_arena(t->comm), tr__train_eval_bytes(plan));
+  return t->eval_sum ? TR_OK : TR_ERR_MEMORY;
+}
+
+static tr_status open_events(tr__trainer *t) {
+  char folder[4096];
+  if (t->rank != 0 || !t->plan->config->train.tensorboard) return TR_OK;
+  snprintf(folder, sizeof folder, "%s/events", t->plan->config->train.folder);
+  return tr_events_open(folder, &t->events);
 }
 
 static void close_trainer(tr__trainer *t) {
+  tr__state_close(t); // before the run: its thread may still read
   tr_run_destroy(t->run);
   tr_group_destroy(t->dp);
   tr_pool_destroy(t->pool);
@@ -59,8 +58,10 @@ static void close_trainer(tr__trainer *t) {
   tr_batch_destroy(&t->eval_batch);
   free(t->batch);
   free(t->input);
-  tr_source_close(t->source);
-  tr_tokenizer_close(t->tokenizer);
+  free(t->eval_index);
+  tr__dealer_free(t->dealer);
+  tr_ledger_free(&t->ledger);
+  tr_events_close(t->events);
   tr__fault_close(t);
 }
 
@@ -81,13 +82,12 @@ static tr_status fill_batches(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int64_t begin = tr_clock_ns();
   for (int j = 0; j < plan->accumulation; j++) {
-    int64_t first;
+    const int64_t *index;
     int count;
-    tr_deal(t->step, plan->config->batch.sequences, plan->micro, plan->mesh.degree[TR_AXIS_DP], t->rank, j,
-            plan->limit, &first, &count);
-    tr_batch *b = &t->batch[j];
-    TR_TRY(tr_batch_fill(t->source, 0, first, count, b));
-    t->input[j] = tr__batch_input(b);
+    tr__dealer_take(t->dealer, plan, t->step, t->rank, j, &index, &count);
+    TR_TRY(tr_batch_fill(plan->source, 0, index, count, &t->batch[j]));
+    for (int i = 0; i < count; i++) tr_tally_add(&t->used, index[i]);
+    t->input[j] = tr__batch_input(&t->batch[j]);
   }
   t->data_ns += tr_clock_ns() - begin;
   return TR_OK;
@@ -104,30 +104,40 @@ static const char *bad_tensor(const tr__trainer *t) {
 }
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
-  if (!result->skipped || result->tokens == 0 || t->plan->config->train.nan == TR_NAN_SKIP) return TR_OK;
+  if (!result->skipped || result->tokens == 0) return TR_OK;
+  double loss = tr__unsigned_nan(result->loss), norm = tr__unsigned_nan(result->norm);
+  if (t->plan->config->train.nan == TR_NAN_SKIP) {
+    if (t->rank == 0)
+      tr_log_warn("step %lld is skipped: loss %g, gradient norm %g; first tensor with a bad gradient: %s",
+                  (long long)t->step, loss, norm, bad_tensor(t));
+    return TR_OK;
+  }
   return tr_error(TR_ERR_NAN,
                   "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
                   "lr.warmup, or train.nan=skip",
-                  (long long)t->step, tr__unsigned_nan(result->loss), tr__unsigned_nan(result->norm), bad_tensor(t));
+                  (long long)t->step, loss, norm, bad_tensor(t));
 }
 
 static int due(int64_t step, int64_t every, int64_t steps) {
   return step == steps || (every > 0 && step % every == 0);
 }
 
-static tr_status agree_to_stop(tr__trainer *t, int *stop) {
-  int32_t flag = tr_comm_stop_requested(t->comm);
-  if (tr_comm_size(t->comm) > 1) TR_TRY(tr_group_broadcast(tr_comm_world(t->comm), &flag, 1, TR_I32, 0, NULL));
-  *stop = flag != 0;
+// What only rank 0 sees: a person's wish to stop, and that it is time to save.
+typedef struct decision {
+  int32_t stop, save;
+} decision;
+
+static tr_status agree(tr__trainer *t, decision *d) {
+  d->stop = tr_comm_stop_requested(t->comm);
+  d->save = t->rank == 0 && tr__state_due(t);
+  if (tr_comm_size(t->comm) > 1) TR_TRY(tr_group_broadcast(tr_comm_world(t->comm), d, 2, TR_I32, 0, NULL));
   return TR_OK;
 }
 
-// Rates are those of training: what evaluations and checkpoints take is left out of the window they are measured over.
-static tr_status outside_rates(tr__trainer *t, tr_status (*work)(tr__trainer *t)) {
-  int64_t begin = tr_clock_ns();
-  tr_status status = work(t);
-  t->mark_ns += tr_clock_ns() - begin;
-  return status;
+static void pause_rates(tr__trainer *t, int64_t since) {
+  int64_t pause = tr_clock_ns() - since;
+  t->mark_ns += pause;
+  t->begin_ns += pause;
 }
 
 static tr_status evaluate_now(tr__trainer *t) {
@@ -139,6 +149,8 @@ static tr_status evaluate_now(tr__trainer *t) {
 static tr_status one_step(tr__trainer *t, int *stop) {
   const tr_train_config *c = t->plan->config;
   tr_step_result result;
+  decision d;
+  int64_t begin = tr_clock_ns();
   TR_TRY(fill_batches(t));
   double lr = tr_lr_at(&t->plan->lr, t->step);
   TR_TRY(tr_run_step(t->run, t->step, lr, t->input, &result));
@@ -147,15 +159,37 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   t->step++;
   t->tokens += result.tokens;
   t->comm_ns += result.comm_wait_ns;
-  TR_TRY(agree_to_stop(t, stop));
-  int last = *stop || t->step == t->plan->steps;
-  int evaluate = t->plan->eval_samples > 0 && (last || due(t->step, c->train.eval_every, t->plan->steps));
-  if (evaluate) TR_TRY(outside_rates(t, evaluate_now));
+  TR_TRY(tr__state_poll(t, tr_clock_ns() - begin));
+  TR_TRY(agree(t, &d));
+  *stop = d.stop;
+  int last = d.stop || t->step == t->plan->steps;
+  // Who asks to stop wants to be saved, not evaluated.
+  int evaluate = t->plan->eval_samples > 0 && !d.stop && due(t->step, c->train.eval_every, t->plan->steps);
+  // Rates are those of training: what evaluations and checkpoints take is left out of the window they are measured over.
+  int64_t pause = tr_clock_ns();
+  if (evaluate) TR_TRY(evaluate_now(t));
+  pause_rates(t, pause);
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
-  if (last || due(t->step, c->checkpoint.every, t->plan->steps)) TR_TRY(outside_rates(t, tr__state_save));
+  pause = tr_clock_ns();
+  if (last || d.save) TR_TRY(tr__state_save(t, last));
+  pause_rates(t, pause);
+  if (said < 0) tr__state_settle(t, said);
   return said;
+}
+
+static tr_status write_contract(const tr__trainer *t) {
+  char path[4096], *text;
+  json_t *json;
+  snprintf(path, sizeof path, "%s/contract.json", t->plan->config->train.folder);
+  TR_TRY(tr__contract(t->plan, &json));
+  text = json_dumps(json, JSON_INDENT(2));
+  json_decref(json);
+  tr_status status =
+      text ? tr_file_write_atomic(path, text, strlen(text)) : tr_error(TR_ERR_MEMORY, "no memory for %s", path);
+  free(text);
+  return status;
 }
 
 // FOLDER/config.yaml says what the folder's newest state was trained with, so a refused resume leaves it alone.
@@ -174,8 +208,11 @@ static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
   if (t->rank == 0) TR_TRY(write_settings(t));
+  if (t->rank == 0) TR_TRY(write_contract(t));
+  if (t->step < t->plan->steps) TR_TRY(open_events(t));
   if (resumed && t->step < t->plan->steps) TR_TRY(tr__metrics_event(t, "resume"));
-  if (!resumed) tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
+  if (!resumed && *t->plan->model_folder) TR_TRY(tr__state_load_weights(t));
+  if (!resumed && !*t->plan->model_folder) tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
@@ -192,7 +229,9 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   tr_status status = tr__fault_open(&t);
   if (status == TR_OK) status = open_data(&t);
   if (status == TR_OK) status = open_run(&t);
+  if (status == TR_OK) status = tr__state_open(&t);
   if (status == TR_OK) status = train_loop(&t);
+  if (status == TR_ERR_NAN) tr__state_settle(&t, status); // on all ranks alike
   close_trainer(&t);
   return status;
 }

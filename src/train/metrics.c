@@ -68,6 +68,19 @@ static tr_status write_record(tr__trainer *t, const tr_step_result *result, doub
   return append_record(t, record);
 }
 
+// The tags that Megatron's users know.
+static tr_status write_scalars(const tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
+  if (!t->events) return TR_OK;
+  const tr_scalar scalar[] = {{"lm loss", result->loss},
+                              {"grad-norm", result->norm},
+                              {"learning-rate", lr},
+                              {"throughput (tokens per second)", r->tokens_per_s},
+                              {"consumed tokens", (double)t->tokens},
+                              {"lm loss validation", t->val_loss}};
+  size_t n = sizeof scalar / sizeof *scalar;
+  return tr_events_scalars(t->events, t->step, scalar, t->val_step == t->step ? n : n - 1);
+}
+
 static void clear_progress(tr__trainer *t) {
   if (t->progress_shown) fputs("\r\033[K", stdout);
   t->progress_shown = 0;
@@ -117,6 +130,7 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
   t->mark_tokens = t->tokens;
   t->data_ns = t->comm_ns = 0;
   TR_TRY(write_record(t, result, lr, &r));
+  TR_TRY(write_scalars(t, result, lr, &r));
   t->mark_ns = tr_clock_ns();
   return TR_OK;
 }

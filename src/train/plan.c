@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// From settings to a checked plan: mesh, batch arithmetic, model, layout, step program, memory. No rank is started before
-// all of it holds; every refusal names the setting, its source, the numbers, and the nearest values that work.
+// From settings to a checked plan: mesh, batch arithmetic, model (plan_model.c), step program, data (plan_data.c), memory
+// (plan_memory.c). No rank is started before all of it holds; every refusal names the setting, its source, the numbers,
+// and the nearest values that work.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 #include <math.h>
@@ -78,39 +79,6 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
-static double dropout_or(double own, double common) { return own < 0 ? common : own; }
-
-static tr_status plan_model(tr_train_plan *plan, const tr_options *options) {
-  const tr_train_config *c = plan->config;
-  tr_tokenizer *tokenizer;
-  if (tr_tokenizer_open(c->data.tokenizer, &tokenizer) < 0)
-    return tr_options_error(options, "data.tokenizer", "%s", tr_status_text());
-  plan->vocab = c->model.vocab < 0 ? tr_tokenizer_vocab(tokenizer) : c->model.vocab;
-  int64_t known = tr_tokenizer_vocab(tokenizer);
-  tr_tokenizer_close(tokenizer);
-  if (plan->vocab < known)
-    return tr_options_error(options, "model.vocab", "%lld is smaller than the %lld tokens of tokenizer '%s'",
-                            (long long)plan->vocab, (long long)known, c->data.tokenizer);
-  int64_t positions = c->model.positions < 0 ? c->data.sequence : c->model.positions;
-  if (positions < c->data.sequence)
-    return tr_options_error(options, "model.positions", "%lld is shorter than data.sequence, %lld",
-                            (long long)positions, (long long)c->data.sequence);
-  plan->gpt2 = (tr_gpt2_config){.layers = c->model.layers,
-                                .width = c->model.width,
-                                .heads = c->model.heads,
-                                .ffn = c->model.ffn,
-                                .vocab = plan->vocab,
-                                .positions = positions,
-                                .eps = c->model.eps,
-                                .init_std = c->model.init_std,
-                                .tied = c->model.tied,
-                                .dropout_embedding = dropout_or(c->model.dropout_embedding, c->model.dropout),
-                                .dropout_residual = dropout_or(c->model.dropout_residual, c->model.dropout),
-                                .dropout_attention = dropout_or(c->model.dropout_attention, c->model.dropout)};
-  TR_TRY(tr_gpt2_create(&plan->gpt2, &plan->model));
-  return tr_layout_build(plan->model, &plan->layout);
-}
-
 static tr_status plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
@@ -128,24 +96,13 @@ static tr_status plan_program(tr_train_plan *plan) {
   return status;
 }
 
-// How long the run is, in steps and samples. Opens the data, so that everything wrong with it is said now.
-static tr_status plan_length(tr_train_plan *plan, const tr_options *options) {
+// How long the run is, in steps and samples.
+static void plan_length(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  if (!*c->data.path) return tr_options_error(options, "data.path", "no text to train on; give data.path=FILE");
-  tr_tokenizer *tokenizer;
-  tr_source *source;
-  TR_TRY(tr_tokenizer_open(c->data.tokenizer, &tokenizer));
-  tr_source_options open = tr__train_source_options(c);
-  tr_status status = tr_source_open(tokenizer, &open, &source);
-  if (status == TR_OK) {
-    plan->samples = tr_source_samples(source, 0);
-    plan->val_samples = tr_source_samples(source, 1);
-    int64_t wanted = c->train.eval_samples;
-    plan->eval_samples = wanted == 0 || wanted > plan->val_samples ? plan->val_samples : wanted;
-    tr_source_close(source);
-  }
-  tr_tokenizer_close(tokenizer);
-  if (status < 0) return status;
+  plan->samples = tr_source_samples(plan->source, 0);
+  plan->val_samples = tr_source_samples(plan->source, 1);
+  int64_t wanted = c->train.eval_samples;
+  plan->eval_samples = wanted == 0 || wanted > plan->val_samples ? plan->val_samples : wanted;
   plan->steps = c->train.steps;
   plan->limit = -1;
   if (c->train.epochs > 0) {
@@ -153,7 +110,6 @@ static tr_status plan_length(tr_train_plan *plan, const tr_options *options) {
     plan->limit = samples < 1 ? 1 : (int64_t)samples;
     plan->steps = (plan->limit + c->batch.sequences - 1) / c->batch.sequences;
   }
-  return TR_OK;
 }
 
 tr_dtype tr__train_type(const tr_train_config *config) {
@@ -173,54 +129,6 @@ void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   out->optim = plan->optim;
   out->clip = c->optim.clip;
   out->seed = (uint64_t)c->train.seed;
-}
-
-size_t tr__train_eval_bytes(const tr_train_plan *plan) {
-  int64_t batches = (plan->eval_samples + plan->micro - 1) / plan->micro, dp = plan->mesh.degree[TR_AXIS_DP];
-  int64_t share = (batches + dp - 1) / dp * plan->micro;
-  return (size_t)(share * dp) * sizeof(double);
-}
-
-// In the order in which a model grows: this is what a user reads when it does not fit.
-static void describe_memory(tr_train_plan *plan, const tr_run_memory *memory) {
-  const struct {
-    const char *name;
-    size_t nbyte;
-  } part[] = {{"weights", memory->weights + memory->master},
-              {"gradients", memory->gradients},
-              {"optimizer", memory->state},
-              {"activations", memory->activations},
-              {"temporaries", memory->temporaries},
-              {"kernel scratch", memory->kernel_scratch}};
-  size_t at = 0;
-  for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
-    char bytes[32];
-    tr_format_bytes(bytes, sizeof bytes, (double)part[i].nbyte);
-    int wrote = snprintf(plan->memory_text + at, sizeof plan->memory_text - at, "%s%s %s", i ? ", " : "",
-                         part[i].name, bytes);
-    at += wrote > 0 ? (size_t)wrote : 0;
-  }
-}
-
-static tr_status plan_memory(tr_train_plan *plan) {
-  tr_run_options options;
-  tr_run_memory memory;
-  tr__train_run_options(plan, &options);
-  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
-  plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
-  plan->rank_nbyte = memory.private_total + plan->arena_nbyte;
-  describe_memory(plan, &memory);
-  size_t ranks = (size_t)plan->config->run.ranks, have = tr_cpu_memory();
-  if (plan->rank_nbyte > have / ranks) {
-    char need[32], all[32];
-    tr_format_bytes(need, sizeof need, (double)plan->rank_nbyte);
-    tr_format_bytes(all, sizeof all, (double)have);
-    return tr_error(TR_ERR_MEMORY,
-                    "%zu ranks x %s do not fit in %s of memory (per rank: %s); fewer ranks, a smaller batch.micro "
-                    "(now %d) or a smaller model would",
-                    ranks, need, all, plan->memory_text, plan->micro);
-  }
-  return TR_OK;
 }
 
 static void plan_rules(tr_train_plan *plan) {
@@ -253,21 +161,46 @@ static tr_status check_folder(const tr_train_config *c, const tr_options *option
   return TR_OK;
 }
 
-tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, tr_train_plan *out) {
-  *out = (tr_train_plan){.config = config};
+static tr_status open_data(tr_train_plan *plan, const tr_options *options, const tr_train_plan *like) {
+  if (!like) return tr__plan_data(plan, options);
+  plan->source = like->source;
+  plan->end = like->end;
+  return TR_OK;
+}
+
+tr_status tr__train_plan(const tr_train_config *config, const tr_options *options, int progress,
+                         const tr_train_plan *like, tr_train_plan *out) {
+  *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
   if (status == TR_OK) status = plan_mesh(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
-  if (status == TR_OK) status = plan_model(out, options);
+  if (status == TR_OK) status = tr__plan_from(out, options);
+  if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
+  if (status == TR_OK) status = tr__plan_model(out, options);
   if (status == TR_OK) status = plan_program(out);
-  if (status == TR_OK) status = plan_length(out, options);
-  if (status == TR_OK) plan_rules(out);
-  if (status == TR_OK) status = plan_memory(out);
+  if (status == TR_OK) status = open_data(out, options, like);
+  if (status == TR_OK) {
+    plan_length(out);
+    plan_rules(out);
+    status = tr__plan_memory(out);
+  }
+  if (status == TR_OK) return TR_OK;
+  if (like) out->tokenizer = NULL, out->source = NULL;
+  tr_train_plan_destroy(out);
+  return status;
+}
+
+tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
+                             tr_train_plan *out) {
+  TR_TRY(tr__train_plan(config, options, progress, NULL, out));
+  tr_status status = tr__plan_check_memory(out, options);
   if (status < 0) tr_train_plan_destroy(out);
   return status;
 }
 
 void tr_train_plan_destroy(tr_train_plan *plan) {
+  tr_source_close(plan->source);
+  tr_tokenizer_close(plan->tokenizer);
   tr_model_destroy(plan->model);
   if (plan->layout.unit_start) tr_layout_destroy(&plan->layout);
   tr_program_destroy(&plan->program);

@@ -7,21 +7,35 @@
 
 static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
+static int has_dropout(const tr_arch *arch) {
+  if (arch->kind == TR_ARCH_LLAMA) return arch->llama.dropout_attention > 0;
+  return arch->gpt2.dropout_embedding > 0 || arch->gpt2.dropout_residual > 0 || arch->gpt2.dropout_attention > 0;
+}
+
 static void print_model(const tr_train_plan *plan, tr_text *out) {
-  const tr_train_config *c = plan->config;
+  const tr_arch_sizes *m = &plan->sizes;
   char params[32];
   tr_format_count(params, sizeof params, (double)tr_model_count(plan->model));
-  tr_text_append(out, "model   gpt2, %s parameters: %lld layer%s, width %lld, %lld head%s, vocabulary %lld\n", params,
-                 (long long)c->model.layers, plural(c->model.layers), (long long)c->model.width,
-                 (long long)c->model.heads, plural(c->model.heads), (long long)plan->vocab);
+  tr_text_append(out, "model   %s, %s parameters: %lld layer%s, width %lld, %lld head%s", m->name, params,
+                 (long long)m->layers, plural(m->layers), (long long)m->width, (long long)m->heads, plural(m->heads));
+  if (m->heads_kv != m->heads) tr_text_append(out, " (%lld for keys)", (long long)m->heads_kv);
+  tr_text_append(out, ", vocabulary %lld", (long long)m->vocab);
+  if (*plan->model_folder) tr_text_append(out, ", weights of %s", plan->model_folder);
+  if (*plan->from && !*plan->model_folder) tr_text_append(out, ", random weights");
+  if (has_dropout(&plan->arch)) tr_text_append(out, ", with dropout");
+  tr_text_append(out, "\n");
 }
 
 static void print_data(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
   char tokens[32];
-  tr_format_count(tokens, sizeof tokens, (double)plan->samples * (double)c->data.sequence);
-  tr_text_append(out, "data    %s: %s tokens, %lld training and %lld validation sequences of %lld", c->data.path,
-                 tokens, (long long)plan->samples, (long long)plan->val_samples, (long long)c->data.sequence);
+  tr_format_count(tokens, sizeof tokens, (double)tr_source_tokens(plan->source, 0));
+  tr_text_append(out, "data    %s (%s): %s tokens, %lld training and %lld validation sequences of %s%lld",
+                 c->data.path, plan->tokenizer ? tr_tokenizer_name(plan->tokenizer) : "token numbers", tokens,
+                 (long long)plan->samples, (long long)plan->val_samples,
+                 c->data.packing == TR_PACK_STREAM ? "" : "at most ", (long long)c->data.sequence);
+  if (c->data.packing == TR_PACK_FIRST_FIT)
+    tr_text_append(out, ", %.1f%% of the room empty", 100 * tr_source_waste(plan->source));
   if (plan->eval_samples < plan->val_samples)
     tr_text_append(out, "; each evaluation uses %lld\n", (long long)plan->eval_samples);
   else
@@ -54,7 +68,32 @@ static void print_rate_notes(const tr_train_plan *plan, tr_text *out) {
                    (long long)lr->warmup, (long long)plan->steps, tr_lr_at(lr, plan->steps - 1));
 }
 
+static void print_model_notes(const tr_train_plan *plan, tr_text *out) {
+  const tr_arch_sizes *own = &plan->sizes, *described = &plan->described;
+  if (described->vocab && own->vocab != described->vocab)
+    tr_text_append(out, "note    the vocabulary of %lld replaces that of %s, %lld\n", (long long)own->vocab,
+                   plan->from, (long long)described->vocab);
+  if (described->positions && own->positions != described->positions)
+    tr_text_append(out, "note    sequences of at most %lld tokens replace those of %s, %lld\n",
+                   (long long)own->positions, plan->from, (long long)described->positions);
+}
+
+static void print_data_notes(const tr_train_plan *plan, tr_text *out) {
+  const tr_train_config *c = plan->config;
+  if (!c->data.documents && c->data.packing == TR_PACK_STREAM) return;
+  for (size_t i = 0; i < tr_source_corpora(plan->source); i++) {
+    const tr_corpus *corpus = tr_source_corpus(plan->source, i);
+    if (tr_corpus_documents(corpus) == 1)
+      tr_text_append(
+          out,
+          "note    %s is one document: data.end says which token ends one, data.split cuts text at blank lines\n",
+          tr_corpus_path(corpus));
+  }
+}
+
 static void print_notes(const tr_train_plan *plan, tr_text *out) {
+  print_data_notes(plan, out);
+  print_model_notes(plan, out);
   int64_t ranks = plan->config->run.ranks;
   int cores = tr_cpu_count();
   print_rate_notes(plan, out);

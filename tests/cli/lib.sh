@@ -135,5 +135,5 @@ nobody_left() {
 }
 
 shared_files() {
-  find /dev/shm -maxdepth 1 -iname '*trireme*' 2>/dev/null | wc -l
+  find /dev/shm -maxdepth 1 -type f -iname '*trireme*' 2>/dev/null | wc -l
 }

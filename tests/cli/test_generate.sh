@@ -126,7 +126,7 @@ fi
 # A vocabulary that is not that of bytes, and nothing that says what it is.
 cp -r hf odd
 sed -i 's/"vocab_size": 256/"vocab_size": 300/' odd/config.json
-refused 4 'which tokenizer' generate odd --prompt x
+refused 4 'has no tokenizer.json.*--tokenizer' generate odd --prompt x
 cp -r hf broken
 head -c 3000 hf/model.safetensors >broken/model.safetensors
 refused 4 'model.safetensors' generate broken --prompt x

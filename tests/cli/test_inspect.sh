@@ -64,7 +64,7 @@ import array, json, math, os
 o = json.load(open("run.json"))
 assert o["step"] == 8 and o["kind"] == "checkpoint" and o["verified"] is True
 assert o["parameters"] == int(os.environ["parameters"])
-assert o["model"] == {"kind": "gpt2", "layers": 1, "width": 16, "heads": 2, "vocab": 256, "positions": 16}, o["model"]
+assert o["model"] == {"kind": "gpt2", "layers": 1, "width": 16, "heads": 2, "heads_kv": 2, "vocab": 256, "positions": 16}, o["model"]
 for f in o["files"]:
     assert f["bytes"] == os.path.getsize(os.environ["newest"] + "/" + f["name"])
 assert sum(t["bytes"] for t in o["tensors"] if t["file"] == "model.safetensors") == 4 * o["parameters"]
@@ -121,7 +121,7 @@ says hf.txt '^total +16 tensors'
 refused 2 'give what to show' inspect
 refused 2 'two paths' inspect run hf
 refused 2 "did you mean '--tensors'" inspect run --tensor
-refused 2 'there are: --tensors --verify --json' inspect run --everything
+refused 2 'there are: --tensors --ledger --verify --json' inspect run --everything
 refused 2 'is a file' inspect "$newest/model.safetensors" --verify
 refused 4 'nowhere' inspect nowhere
 refused 4 'text.txt' inspect text.txt

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # tier: quick
-# timeout: 60
+# timeout: 180
 # Whatever is wrong with settings is said before a rank starts: one line, the right exit code, the setting and what would
 # work. And what the command prints about itself: --help, --version, --print-config, --dry-run.
 . "$(dirname "$0")/lib.sh"
@@ -47,17 +47,17 @@ refuse 3 "^trireme: -n takes the number of ranks, from 1 to 256, not '0'" -n 0
 refuse 3 "^trireme: -n takes .* not '1000'" -n1000
 refuse 3 "^trireme: -n takes .* not 'two'" -n two
 refuse 3 'run.ranks: 0 is out of range; .* from 1 to 256' run.ranks=0
-refuse 3 'model.positions: 8 is shorter than data.sequence, 32' model.positions=8
+refuse 3 'model.positions: 8 positions are fewer than the 32 tokens of data.sequence' model.positions=8
 refuse 3 'model.vocab: 100 is smaller than the 256 tokens' model.vocab=100
-refuse 3 "data.tokenizer: tokenizer 'nope' is not known" data.tokenizer=nope
-refuse 3 'data.path: no text to train on' data.path=
+refuse 3 "data.tokenizer: tokenizer 'nope' is neither 'byte' nor" data.tokenizer=nope
+refuse 3 'data.path: nothing to train on' data.path=
 refuse 4 'nope.txt: .*No such file' data.path=nope.txt
 refuse 4 'nope.txt: .*No such file' data.val_path=nope.txt
 refuse 4 'empty.txt: is empty' data.path=empty.txt
 refuse 4 'is a folder' data.path=/
 refuse 4 'short.txt: its 3 tokens' data.path=short.txt
 refuse 4 'text.txt: its [0-9]+ tokens .* smaller val_fraction' data.sequence=100000
-refuse 5 'do not fit in .*weights .*gradients .*optimizer .*activations .*smaller model' model.width=16384 model.layers=100
+refuse 5 'do not fit in .*weights .*gradients .*optimizer .*activations .*checkpoint buffer .*smaller model' model.width=16384 model.layers=100
 refuse 5 '256 ranks x .* do not fit in' -n 256 batch.sequences=256 model.width=4096 model.layers=24
 refuse 3 'batch.sequences: 1000000000 sequences make .* passes .*; at most 4096' batch.sequences=1G
 refuse 3 'train.folder: the name of the run.s folder is empty' train.folder=
@@ -144,7 +144,7 @@ written 48 2 --n_embd 48 --nproc-per-node 2
 cp text.txt odd.yaml # the value of an option is no run file
 train "${base[@]}" --data-path odd.yaml --dry-run
 expect "a text named like a run file" 0
-grep -q '^data    odd.yaml: ' out || fail "--data-path FILE: $(said)"
+grep -q '^data    odd.yaml ' out || fail "--data-path FILE: $(said)"
 
 # ---- every preset is a plan
 for preset in "$presets"/*.yaml; do

@@ -20,7 +20,7 @@ stop_and_resume() {
   train "${run[@]}" train.folder="$whole"
   expect "$name whole" 0
 
-  TRIREME_FAULT="rank=0,op=F,step=17,action=kill" train "${run[@]}" train.folder="$killed" checkpoint.every=10 run.launch=processes
+  TRIREME_FAULT="rank=0,op=F,step=17,action=kill" train "${run[@]}" train.folder="$killed" checkpoint.every=10 checkpoint.background=false run.launch=processes
   expect "$name killed" 6
   train "${run[@]}" train.folder="$killed" checkpoint.every=10
   expect "$name killed, again" 0

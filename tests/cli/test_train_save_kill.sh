@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # tier: full
 # timeout: 600
-# A job that saves after every step is killed at 60 moments. Each time the folder holds a checkpoint that verifies (or none
+# A job that saves after every step is killed at 60 moments (TRIREME_KILLS: another number). Each time the folder holds a checkpoint that verifies (or none
 # before the first save), and the run that goes on from the last one ends with the weights of an undisturbed run. So
 # does one whose newest checkpoint was damaged afterwards.
 . "$(dirname "$0")/lib.sh"
 run=("${tiny[@]}" -n 2 lr.kind=constant train.eval_samples=1 train.eval_every=0 checkpoint.every=1 checkpoint.keep=3)
 folder=$work/run
-seed=20
+seed=20 kills=${TRIREME_KILLS:-60}
 
 moment() { # the next delay in seconds: 20 to 500 ms after the start
   seed=$(((seed * 1103515245 + 12345) % 2147483648))
@@ -27,11 +27,11 @@ kill_job() { # all of it, or the launcher alone
 }
 
 steps_before=0
-for ((i = 0; i < 60; i++)); do
+for ((i = 0; i < kills; i++)); do
   "$TRIREME" train "${run[@]}" train.folder="$folder" train.steps=1000000 >"$work/out" 2>"$work/err" &
   launcher=$!
   sleep "$(moment)"
-  if [ "$i" = 30 ]; then wait_until logged "$((steps_before + 3))" "$folder"; fi # however slow the machine is: some steps
+  if ((i == kills / 2)); then wait_until logged "$((steps_before + 3))" "$folder"; fi # however slow the machine is: some steps
   kill_job "$i"
   if [ -s "$work/err" ]; then fail "kill $i: $(cat "$work/err")"; fi
   if [ ! -e "$folder/checkpoints/latest" ]; then continue; fi
@@ -41,7 +41,7 @@ for ((i = 0; i < 60; i++)); do
   steps_before=$step
 done
 if ((steps_before < 3)); then fail "only $steps_before steps in all: nothing was proved"; fi
-echo "60 kills, $steps_before steps saved"
+echo "$kills kills, $steps_before steps saved"
 
 # A killed process that init has not reaped yet counts as running, and nobody takes away what may be its own.
 owner_there() { kill -0 "${1##*-}" 2>/dev/null; }
@@ -59,6 +59,9 @@ expect "last resume" 0
 train "${run[@]}" train.folder="$work/undisturbed" train.steps="$last" checkpoint.every=0
 expect "undisturbed" 0
 if [ "$(weights_hash "$folder")" != "$(weights_hash "$work/undisturbed")" ]; then fail "other weights than an undisturbed run"; fi
+if [ "$(final_loss "$folder")" != "$(final_loss "$work/undisturbed")" ]; then fail "another final loss than an undisturbed run"; fi
+used=$("$TRIREME" inspect "$folder" --ledger | sed -n 's/^ledger *\([0-9]*\) samples, each used once$/\1/p')
+if [ "$used" != "$((last * 12))" ]; then fail "$last steps of 12 samples, the ledger has $used"; fi
 for left in "$folder"/checkpoints/.tmp-*; do
   if [ -e "$left" ] && ! owner_there "$left"; then fail "a killed save has left $left"; fi
 done

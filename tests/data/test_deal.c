@@ -4,6 +4,7 @@
 //
 // tr_deal gives every global index of every step to exactly one (rank, micro-batch), for every layout, uneven batches
 // and ends of data included, and the stream put together over ranks is the same for every number of ranks.
+// tr_deal_balanced gives each sample to one bin, within the room of the bins, and evenly.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +12,7 @@
 
 #include <cmocka.h>
 
-#include "trireme/data/data.h"
-#include <string.h>
+#include "data/token_files.h"
 
 // Mark what (dp, micro, accumulation) is dealt of one step; returns how many samples that was.
 static int64_t mark_step(unsigned char *seen, int64_t step, int64_t batch, int micro, int dp, int accumulation,
@@ -124,6 +124,94 @@ static void indices_beyond_32_bits_work(void **state) {
   assert_int_equal(count, 4);
 }
 
+enum { SAMPLES = 1024, BINS = 64 };
+
+// Deal and check that no bin has more than `most`; returns the tokens of the fullest bin.
+static int64_t deal_balanced(const int64_t *length, int n, int nbin, int most, int *bin) {
+  int64_t work[SAMPLES + BINS], fill[BINS] = {0}, fullest = 0;
+  int count[BINS] = {0};
+  tr_deal_balanced(length, n, nbin, most, bin, work);
+  for (int i = 0; i < n; i++) {
+    assert_in_range(bin[i], 0, nbin - 1);
+    count[bin[i]]++;
+    fill[bin[i]] += length[i];
+    if (fill[bin[i]] > fullest) fullest = fill[bin[i]];
+  }
+  for (int b = 0; b < nbin; b++) assert_in_range(count[b], 0, most);
+  return fullest;
+}
+
+static void balanced_bins_are_within_a_third_of_the_best(void **state) {
+  (void)state;
+  uint64_t random = 5;
+  for (int round = 0; round < 300; round++) {
+    int64_t length[SAMPLES], total = 0, longest = 0;
+    int nbin = 1 + (int)(next_random(&random) % BINS), n = nbin * (4 + (int)(next_random(&random) % 12)),
+        bin[SAMPLES];
+    int64_t most = 1 + (int64_t)(next_random(&random) % 5000);
+    for (int i = 0; i < n; i++) {
+      length[i] = 1 + (int64_t)(next_random(&random) % (uint64_t)most);
+      if (round % 3 == 0) length[i] = length[i] * length[i] / most + 1; // more short ones
+      total += length[i];
+      if (length[i] > longest) longest = length[i];
+    }
+    double best = (double)total / nbin > (double)longest ? (double)total / nbin : (double)longest;
+    assert_true((double)deal_balanced(length, n, nbin, n, bin) <= best * 4 / 3);
+  }
+}
+
+static void balanced_bins_have_room_for_all(void **state) {
+  (void)state;
+  uint64_t random = 6;
+  for (int nbin = 1; nbin <= BINS; nbin = nbin * 3 / 2 + 1) {
+    for (int most = 1; most <= 16; most *= 2) {
+      for (int n = 0; n <= nbin * most; n += 1 + n / 5) {
+        int64_t length[SAMPLES];
+        int bin[SAMPLES];
+        for (int i = 0; i < n; i++) length[i] = (int64_t)(next_random(&random) % 100);
+        if (n > 2) length[0] = length[1] = INT32_MAX / 16; // as long as rows can be
+        deal_balanced(length, n, nbin, most, bin);
+      }
+      int64_t length[SAMPLES];
+      int bin[SAMPLES];
+      for (int i = 0; i < nbin * most; i++) length[i] = i;
+      deal_balanced(length, nbin * most, nbin, most, bin); // just full
+    }
+  }
+}
+
+static void balanced_dealing_breaks_ties_by_number(void **state) {
+  (void)state;
+  const int64_t length[] = {5, 9, 5, 9, 1, 5, 0};
+  // In the order 1 3 0 2 5 4 6; tokens in bins then: 9 9 10, with sample 5 14 9 10, with sample 4 14 10 10.
+  const int by_hand[] = {2, 0, 2, 1, 1, 0, 1};
+  int bin[7];
+  deal_balanced(length, 7, 3, 7, bin);
+  assert_memory_equal(bin, by_hand, sizeof by_hand);
+}
+
+// 1001 samples on 8 ranks with 3 micro-batches of 42 each: every one once, as the ledger sees it.
+static void thousand_and_one_balanced_samples_are_each_used_once(void **state) {
+  (void)state;
+  enum { N = 1001, RANKS = 8, ACCUMULATION = 3, MICRO = 42, STEPS = 4 };
+  tr_ledger ledger = {0};
+  uint64_t random = 8;
+  for (int64_t step = 0; step < STEPS; step++) {
+    int64_t length[N];
+    int bin[N];
+    tr_tally tally = {0};
+    for (int i = 0; i < N; i++) length[i] = 1 + (int64_t)(next_random(&random) % 512);
+    deal_balanced(length, N, RANKS * ACCUMULATION, MICRO, bin);
+    for (int b = 0; b < RANKS * ACCUMULATION; b++) {
+      for (int i = 0; i < N; i++) {
+        if (bin[i] == b) tr_tally_add(&tally, step * N + i);
+      }
+    }
+    assert_int_equal(tr_ledger_add(&ledger, step * N, (step + 1) * N, step + 1, RANKS, tally), TR_OK);
+  }
+  tr_ledger_free(&ledger);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_index_is_dealt_exactly_once),
@@ -132,6 +220,10 @@ int main(void) {
       cmocka_unit_test(ranks_beyond_the_data_get_nothing),
       cmocka_unit_test(stream_is_the_same_for_every_number_of_ranks),
       cmocka_unit_test(indices_beyond_32_bits_work),
+      cmocka_unit_test(balanced_bins_are_within_a_third_of_the_best),
+      cmocka_unit_test(balanced_bins_have_room_for_all),
+      cmocka_unit_test(balanced_dealing_breaks_ties_by_number),
+      cmocka_unit_test(thousand_and_one_balanced_samples_are_each_used_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

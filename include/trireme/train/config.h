@@ -9,15 +9,27 @@
 
 #include "trireme/base/option.h"
 #include "trireme/comm/launch.h"
+#include "trireme/data/data.h"
 #include "trireme/mesh/mesh.h"
-#include "trireme/model/gpt2.h"
+#include "trireme/model/arch.h"
 #include "trireme/optim/optim.h"
 #include "trireme/shard/layout.h"
 #include "trireme/step/program.h"
+#include "trireme/token/tokenizer.h"
 
 // What the CHOICE settings hold, named after their words in the table. (optim.kind, lr.kind, comm.grad_sync and
 // run.launch are the enums of their modules.)
 typedef enum tr_compute_choice { TR_COMPUTE_F32, TR_COMPUTE_BF16 } tr_compute_choice;
+typedef enum tr_weights_choice { TR_WEIGHTS_AUTO, TR_WEIGHTS_RANDOM } tr_weights_choice;
+typedef enum tr_family_choice {
+  TR_FAMILY_GPT2,
+  TR_FAMILY_LLAMA,
+  TR_FAMILY_MISTRAL,
+  TR_FAMILY_QWEN2,
+  TR_FAMILY_QWEN3
+} tr_family_choice;
+typedef enum tr_sampling_choice { TR_SAMPLING_EPOCHS, TR_SAMPLING_REPLACEMENT } tr_sampling_choice;
+typedef enum tr_dealing_choice { TR_DEALING_ORDER, TR_DEALING_BALANCED } tr_dealing_choice;
 typedef enum tr_changed_choice { TR_CHANGED_REFUSE, TR_CHANGED_ACCEPT } tr_changed_choice;
 typedef enum tr_resume_choice { TR_RESUME_AUTO, TR_RESUME_NEVER } tr_resume_choice;
 typedef enum tr_nan_choice { TR_NAN_STOP, TR_NAN_SKIP } tr_nan_choice;
@@ -26,16 +38,20 @@ typedef enum tr_progress_choice { TR_PROGRESS_AUTO, TR_PROGRESS_ON, TR_PROGRESS_
 
 typedef struct tr_train_config {
   struct {
-    int kind;
-    int64_t layers, width, heads, ffn, vocab, positions; // vocab, positions -1: from the tokenizer and data.sequence
+    char *from;        // preset, config.json or model folder; "": the fields below say it all
+    int weights, kind; // tr_weights_choice, tr_family_choice
+    int64_t layers, width, heads, heads_kv, head_dim, ffn, vocab, positions; // -1, 0: auto, see the table
     double eps, init_std, dropout, dropout_embedding, dropout_residual, dropout_attention; // -1: dropout
-    int tied;
+    double rope_theta;
+    int64_t window;
+    int tied, qkv_bias, head_norm;
   } model;
   struct {
-    char *path, *val_path, *tokenizer;
+    char *path, *weights, *val_path, *tokenizer, *key, *cache;
     double val_fraction;
-    int64_t sequence;
-    int changed; // tr_changed_choice: data that differs from the checkpoint's
+    int64_t sequence, end;                            // end -1: the tokenizer's
+    int packing, documents, sampling, dealing, split; // tr_packing, flag, tr_sampling_choice, tr_dealing_choice, flag
+    int changed;                                      // tr_changed_choice: data that differs from the checkpoint's
   } data;
   struct {
     int64_t sequences, micro;
@@ -62,9 +78,12 @@ typedef struct tr_train_config {
     char *folder;
     int resume; // tr_resume_choice
     int nan;    // tr_nan_choice
+    int tensorboard;
   } train;
   struct {
-    int64_t every, keep, keep_every;
+    int64_t every, keep, keep_every, shard; // every -1: auto
+    int background;
+    double mtbf; // seconds; -1: as observed
   } checkpoint;
   struct {
     int grad_sync; // tr_grad_sync
@@ -83,11 +102,18 @@ extern const size_t tr_train_option_count;
 // Start from the table: defaults and environment. The struct belongs to the options from then on.
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
 
-// What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns model, layout,
-// program.
+// What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
+// points to but config. Text that is not in tokens yet is tokenized once, into data.cache.
 typedef struct tr_train_plan {
   const tr_train_config *config;
-  tr_gpt2_config gpt2;
+  tr_arch arch;
+  tr_arch_sizes sizes, described; // described: as model.from has them, zeros without it
+  char from[4096];                // where the description comes from; "": the settings
+  char model_folder[4096];        // whose weights the run starts from; "": random
+  tr_tokenizer *tokenizer;        // NULL: the data are token numbers
+  char tokenizer_path[4096];      // of its tokenizer.json; "": byte or none
+  int32_t end;                    // the token that ends a document, -1: none
+  tr_source *source;              // read by all ranks of this machine
   tr_model *model;
   tr_layout layout;
   tr_program program;
@@ -95,21 +121,24 @@ typedef struct tr_train_plan {
   tr_mesh_spec mesh;
   tr_optim optim;
   tr_lr lr;
-  int64_t vocab;
   int micro, accumulation;
   int nthread;
-  int progress;          // draw a progress bar; set by whoever knows whether a person watches
+  int progress;          // draw progress bars
   int64_t steps;         // of the whole run
   int64_t samples;       // training samples per epoch
   int64_t limit;         // global samples of the whole run, -1: steps decide
   int64_t val_samples;   // validation samples there are
   int64_t eval_samples;  // of which each evaluation uses so many
+  size_t save_nbyte;     // buffer of a rank's share of a checkpoint
   size_t arena_nbyte;    // shared memory per rank
   size_t rank_nbyte;     // predicted memory of one rank, shared part included
-  char memory_text[256]; // its breakdown
+  char memory_text[320]; // its breakdown
 } tr_train_plan;
 
-tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
+// `progress`: a person watches, so progress bars are drawn. TR_ERR_MEMORY gives the breakdown of what does not fit and the
+// cheapest changes that would.
+tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
+                             tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text

@@ -6,6 +6,9 @@
 //   FOLDER/checkpoints/       see checkpoint.h
 //   FOLDER/logs/rank-N.log    what each rank printed
 //   FOLDER/loss.svg           the loss curve, drawn at the end
+//   FOLDER/events/            the same numbers for TensorBoard
+//   FOLDER/contract.json      what decides every bit of the run: seed, data, order, types, kernels, program
+//   FOLDER/data/              text as tokens, when it had to be tokenized (data.cache)
 #ifndef TRIREME_TRAIN_TRAIN_H
 #define TRIREME_TRAIN_TRAIN_H
 
@@ -15,15 +18,6 @@
 // Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
 // returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
-
-// ---- weights in files
-// Read a model folder's config.json.
-tr_status tr_model_folder_config(const char *folder, tr_gpt2_config *out);
-// Read all weights of a model folder into `dst` in the layout's order. Names with and without the "transformer."
-// prefix are accepted; missing, unexpected and mis-shaped tensors are TR_ERR_CKPT, all listed. `progress` (may be NULL)
-// is called after each tensor.
-tr_status tr_model_folder_weights(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
-                                  void *dst, void (*progress)(void *user), void *user);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).

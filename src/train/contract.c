@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT
+// The contract of determinism: everything that decides the bits of a run, written down with it. Two runs with equal
+// contracts give the same losses and weights, bit for bit; when a run goes on under another contract, what changed is said.
+#include "train/train_internal.h"
+#include "trireme/base/cpu.h"
+#include "trireme/base/file.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *hash_json(uint64_t hash) {
+  char text[17];
+  snprintf(text, sizeof text, "%016" PRIx64, hash);
+  return json_string(text);
+}
+
+// Of the program's own file; null where the system does not show it.
+static json_t *binary_hash(void) {
+  tr_file_map map;
+  if (tr_file_map_open("/proc/self/exe", &map) < 0) return json_null();
+  json_t *hash = hash_json(tr_hash_bytes(map.data, map.nbyte));
+  tr_file_map_close(&map);
+  return hash;
+}
+
+static json_t *data_json(const tr_train_plan *plan) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < tr_source_corpora(plan->source); i++) {
+    const tr_corpus *corpus = tr_source_corpus(plan->source, i);
+    json_array_append_new(list,
+                          json_pack("{s:s, s:I, s:o}", "format", tr_corpus_format_name(corpus), "tokens",
+                                    (json_int_t)tr_corpus_tokens(corpus), "xxh3", hash_json(tr_corpus_hash(corpus))));
+  }
+  return list;
+}
+
+// Shares as numbers that add up to 1, so that "1,3" and "2,6" are the same; null: by size.
+static json_t *shares_json(const char *weights) {
+  double sum = 0;
+  json_t *list = json_array();
+  if (!*weights) {
+    json_decref(list);
+    return json_null();
+  }
+  for (int pass = 0; pass < 2; pass++)
+    for (const char *at = weights; *at; at += strcspn(at, ","), at += *at == ',') {
+      double share = strtod(at, NULL);
+      if (pass)
+        json_array_append_new(list, json_integer((json_int_t)llround(share / sum * 1e12)));
+      else
+        sum += share;
+    }
+  return list;
+}
+
+// What decides which tokens sample g is made of, and how samples are dealt. Where the end of a document means nothing, it
+// does not count.
+static json_t *order_json(const tr_train_plan *plan) {
+  static const char *const packing[] = {"stream", "documents", "first_fit"};
+  const tr_train_config *c = plan->config;
+  int ends = c->data.documents || c->data.packing != TR_PACK_STREAM;
+  return json_pack("{s:s, s:b, s:o, s:i, s:I, s:s, s:s, s:I, s:I}", "packing", packing[c->data.packing], "documents",
+                   c->data.documents, "weights", shares_json(c->data.weights), "end", ends ? (int)plan->end : -1,
+                   "samples", (json_int_t)plan->samples, "sampling",
+                   c->data.sampling == TR_SAMPLING_REPLACEMENT ? "replacement" : "epochs", "dealing",
+                   c->data.dealing == TR_DEALING_BALANCED ? "balanced" : "order", "sequence",
+                   (json_int_t)c->data.sequence, "batch", (json_int_t)c->batch.sequences);
+}
+
+tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
+  const tr_train_config *c = plan->config;
+  tr_run_options run;
+  tr__train_run_options(plan, &run);
+  json_t *json =
+      json_pack("{s:I, s:o, s:o, s:o, s:{s:s, s:s, s:s, s:s}, s:s, s:s, s:o, s:{s:i, s:i, s:i, s:s}, s:s}", "seed",
+                (json_int_t)c->train.seed, "data", data_json(plan), "order", order_json(plan), "tokenizer",
+                plan->tokenizer ? hash_json(tr_tokenizer_hash(plan->tokenizer)) : json_null(), "types", "compute",
+                tr_dtype_name(run.type), "wire", "f32", "accumulate", "f32", "master", "f32", "kernels",
+                run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program", binary_hash(), "layout", "dp",
+                plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation", plan->accumulation, "grad_sync",
+                c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums", "aligned binary tree over ranks");
+  if (!json) return tr_error(TR_ERR_MEMORY, "no memory for the contract of the run");
+  *out = json;
+  return TR_OK;
+}
+
+void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out) {
+  const char *key;
+  json_t *value;
+  json_object_foreach((json_t *)(uintptr_t)own, key, value) {
+    if (json_equal(value, json_object_get(saved, key))) continue;
+    tr_text_append(out, "%s%s", out->size ? ", " : "", key);
+  }
+}

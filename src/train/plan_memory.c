@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// What a plan takes of memory, before anything is allocated, and what to do when that is too much: the same prediction is
+// made for plans that differ in one setting, in the order of what the change costs the user, and those that fit are named.
+#include "train/train_internal.h"
+#include "trireme/base/cpu.h"
+#include <string.h>
+
+// In the order in which a model grows: this is what a user reads when it does not fit.
+static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
+  const struct {
+    const char *name;
+    size_t nbyte;
+  } part[] = {{"weights", memory->weights + memory->master},
+              {"gradients", memory->gradients},
+              {"optimizer", memory->state},
+              {"activations", memory->activations},
+              {"temporaries", memory->temporaries},
+              {"kernel scratch", memory->kernel_scratch},
+              {"checkpoint buffer", plan->save_nbyte}};
+  size_t at = 0;
+  for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
+    char bytes[32];
+    if (!part[i].nbyte) continue;
+    tr_format_bytes(bytes, sizeof bytes, (double)part[i].nbyte);
+    int wrote = snprintf(plan->memory_text + at, sizeof plan->memory_text - at, "%s%s %s", at ? ", " : "",
+                         part[i].name, bytes);
+    at += wrote > 0 ? (size_t)wrote : 0;
+  }
+}
+
+tr_status tr__plan_memory(tr_train_plan *plan) {
+  tr_run_options options;
+  tr_run_memory memory;
+  tr__train_run_options(plan, &options);
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
+  TR_TRY(tr__state_bytes(plan, &plan->save_nbyte));
+  plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
+  plan->rank_nbyte = memory.private_total + plan->arena_nbyte + plan->save_nbyte;
+  describe(plan, &memory);
+  return TR_OK;
+}
+
+static int fits(const tr_train_plan *plan) {
+  return plan->rank_nbyte <= tr_cpu_memory() / (size_t)plan->config->run.ranks;
+}
+
+// ---- changes that would make it fit
+
+// Lowers one setting of `c` by a notch and writes it as "setting=value"; 0: it cannot be lowered any more.
+typedef int (*lower)(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte);
+
+static int less_background(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (!c->checkpoint.background) return 0;
+  c->checkpoint.background = 0;
+  snprintf(text, nbyte, "checkpoint.background=false");
+  return 1;
+}
+
+// At most half of what it is.
+static int less_micro(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  int64_t share = c->batch.sequences / plan->mesh.degree[TR_AXIS_DP];
+  int64_t micro = (c->batch.micro < 0 ? plan->micro : c->batch.micro) / 2;
+  while (micro > 1 && share % micro) micro--;
+  if (micro < 1) return 0;
+  c->batch.micro = micro;
+  snprintf(text, nbyte, "batch.micro=%lld", (long long)micro);
+  return 1;
+}
+
+static int less_precision(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->precision.compute == TR_COMPUTE_BF16) return 0;
+  c->precision.compute = TR_COMPUTE_BF16;
+  snprintf(text, nbyte, "precision.compute=bf16");
+  return 1;
+}
+
+static int less_ranks(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  int64_t ranks = c->run.ranks / 2, micro = c->batch.micro < 0 ? 1 : c->batch.micro;
+  while (ranks > 1 && c->batch.sequences % (ranks * micro)) ranks--;
+  if (ranks < 1) return 0;
+  c->run.ranks = ranks;
+  c->parallel.dp = -1;
+  snprintf(text, nbyte, "-n %lld%s", (long long)ranks, plan->config->parallel.dp < 0 ? "" : " parallel.dp=auto");
+  return 1;
+}
+
+static int less_moments(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->optim.kind == TR_OPTIM_SGD) return 0;
+  c->optim.kind = TR_OPTIM_SGD;
+  snprintf(text, nbyte, "optim.kind=sgd");
+  return 1;
+}
+
+static int less_sequence(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->data.sequence < 32) return 0;
+  c->data.sequence /= 2;
+  snprintf(text, nbyte, "data.sequence=%lld", (long long)c->data.sequence);
+  return 1;
+}
+
+static int would_fit(const tr_train_plan *plan, const tr_options *options, const tr_train_config *config) {
+  tr_train_plan other;
+  if (tr__train_plan(config, options, 0, plan, &other) < 0) return 0;
+  int fit = fits(&other);
+  other.tokenizer = NULL; // borrowed
+  other.source = NULL;
+  tr_train_plan_destroy(&other);
+  return fit;
+}
+
+static const lower cheapest_first[] = {less_background, less_micro,   less_precision,
+                                       less_ranks,      less_moments, less_sequence};
+enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
+
+// One setting, lowered until the plan fits.
+static int one_change(const tr_train_plan *plan, const tr_options *options, lower change, char *text, size_t nbyte) {
+  tr_train_config config = *plan->config;
+  while (change(plan, &config, text, nbyte))
+    if (would_fit(plan, options, &config)) return 1;
+  return 0;
+}
+
+// Every setting as low as it goes, the cheapest first, until the plan fits.
+static int all_changes(const tr_train_plan *plan, const tr_options *options, char *text, size_t nbyte) {
+  tr_train_config config = *plan->config;
+  size_t at = 0;
+  for (size_t i = 0; i < CHANGES; i++) {
+    char last[64] = "";
+    int fit = 0;
+    while (!fit && cheapest_first[i](plan, &config, last, sizeof last)) fit = would_fit(plan, options, &config);
+    if (!*last) continue;
+    int wrote = snprintf(text + at, nbyte - at, "%s%s", at ? " " : "", last);
+    at += wrote > 0 ? (size_t)wrote : 0;
+    if (fit) return 1;
+  }
+  return 0;
+}
+
+static void suggest(const tr_train_plan *plan, const tr_options *options, char *out, size_t nbyte) {
+  char text[64];
+  size_t at = 0, count = 0;
+  *out = '\0';
+  for (size_t i = 0; i < CHANGES && count < 3; i++) {
+    if (!one_change(plan, options, cheapest_first[i], text, sizeof text)) continue;
+    int wrote = snprintf(out + at, nbyte - at, "%s%s", count ? ", or " : "", text);
+    at += wrote > 0 ? (size_t)wrote : 0;
+    count++;
+  }
+  if (!count && !all_changes(plan, options, out, nbyte))
+    snprintf(out, nbyte, "a smaller model (model.layers, model.width)");
+}
+
+tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *options) {
+  char need[32], all[32], changes[256];
+  if (fits(plan)) return TR_OK;
+  suggest(plan, options, changes, sizeof changes);
+  tr_format_bytes(need, sizeof need, (double)plan->rank_nbyte);
+  tr_format_bytes(all, sizeof all, (double)tr_cpu_memory());
+  return tr_error(TR_ERR_MEMORY, "%lld rank%s x %s do not fit in %s of memory (per rank: %s); what would fit: %s",
+                  (long long)plan->config->run.ranks, plan->config->run.ranks == 1 ? "" : "s", need, all,
+                  plan->memory_text, changes);
+}
