@@ -66,7 +66,7 @@ static tr_status parse_weights(const tr_train_config *c, const tr_options *optio
   size_t count = 0;
   if (!*c->data.weights) return TR_OK;
   tr_status status = split_list(c->data.weights, 0, &word, &count);
-  *out = status == TR_OK ? calloc(count, sizeof **out) : NULL;
+  *out = status == TR_OK ? calloc(count + 1, sizeof **out) : NULL;
   if (status == TR_OK && !*out) status = tr_error(TR_ERR_MEMORY, "no memory for %zu shares", count);
   if (status == TR_OK && count != npath)
     status = tr_options_error(options, "data.weights", "%zu shares for the %zu files of data.path", count, npath);
