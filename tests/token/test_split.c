@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -105,16 +106,12 @@ static uint64_t next_random(uint64_t *seed) {
   return *seed >> 33;
 }
 
-// PCRE2 and utf8proc know different versions of Unicode: what one of them does not know is no test of the scanner.
+// PCRE2 and utf8proc know different versions of Unicode: what only one of them knows is no test of the scanner.
 static int known_to_both(const twins *t, const tr__pattern *assigned, int32_t c) {
   char text[12];
   size_t n = tr__utf8_put(c, text), begin, end;
   assert_int_equal(tr__pattern_find(assigned, t->matcher, text, n, 0, &begin, &end), TR_OK);
-  if (begin == 0) return 1;
-  // Unassigned here: neither letter nor number nor blank, so it goes on after "!".
-  char other[8] = "!";
-  memcpy(other + 1, text, n);
-  return tr__scan_next(t->classes, TR__SCAN_GPT2, other, n + 1, 0) == n + 1;
+  return (begin == 0) == (utf8proc_category(c) != UTF8PROC_CATEGORY_CN);
 }
 
 static void every_character_is_of_the_same_class(void **state) {
@@ -134,7 +131,7 @@ static void every_character_is_of_the_same_class(void **state) {
   }
   for (int32_t c = 0x378; c <= 0x379; c++) unassigned += known_to_both(t, assigned, c);
   assert_int_equal(unassigned, 2);
-  print_message("%d characters are known to utf8proc and not to PCRE2\n", unknown);
+  print_message("%d characters are known to only one of utf8proc and PCRE2\n", unknown);
   tr__pattern_free(assigned);
 }
 
