@@ -12,6 +12,7 @@
 // rename to a temporary name, so that no reader meets a half-deleted step folder. Everything here is done by one
 // process at a time for a folder: the only writer, or the first of several (saver.c).
 #include "ckpt/ckpt_internal.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
@@ -194,9 +195,16 @@ tr_status tr__save_prepare(const char *folder) {
   return sweep(folder);
 }
 
+// Other writers may still be leaving notes in the folder while it is emptied; they notice and stop.
 void tr__save_give_up(const char *temporary, tr_status status) {
+  enum { TRIES = 10, PAUSE_NS = 20000000 };
   char *reason = strdup(tr_status_text());
-  if (tr_file_remove_tree(temporary) < 0) tr_log_warn("leftover stays: %s", tr_status_text());
+  tr_status removed = tr_file_remove_tree(temporary);
+  for (int i = 1; removed < 0 && i < TRIES; i++) {
+    tr_clock_sleep_ns(PAUSE_NS);
+    removed = tr_file_remove_tree(temporary);
+  }
+  if (removed < 0) tr_log_warn("leftover stays: %s", tr_status_text());
   if (reason) (void)tr_error(status, "%s", reason);
   free(reason);
 }
