@@ -3,6 +3,7 @@
 // unit for the embeddings, one per layer, one for the final norm (and the head, when it is not tied).
 #include "trireme/model/gpt2.h"
 #include "model/config_internal.h"
+#include "model/piece_internal.h"
 #include "trireme/model/piece.h"
 #include <math.h>
 #include <stdio.h>
@@ -137,16 +138,7 @@ static void head(builder *b, int wte, int x) {
   const tr_gpt2_config *c = b->config;
   b->unit = tr_model_add_unit(b->model, "ln_f");
   int y = norm(b, "ln_f", x);
-  int weight = wte;
-  if (!c->tied) {
-    tr_param p = {.name = "lm_head.weight",
-                  .role = TR_ROLE_MATRIX,
-                  .init = TR_INIT_NORMAL,
-                  .std = c->init_std,
-                  .shape = {.ndim = 2, .dim = {c->vocab, c->width}}};
-    weight = tr_model_add_param(b->model, b->unit, &p);
-  }
-  tr_piece_head_loss(b->model, "head", weight, y, value(b, "loss", TR_VALUE_STATE, 1));
+  tr__piece_output_head(b->model, b->unit, c->tied ? wte : -1, c->vocab, c->width, c->init_std, y);
 }
 
 tr_status tr_gpt2_create(const tr_gpt2_config *config, tr_model **out) {

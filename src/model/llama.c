@@ -5,6 +5,7 @@
 #include "trireme/model/llama.h"
 #include "model/config_internal.h"
 #include "model/llama_internal.h"
+#include "model/piece_internal.h"
 #include <stdio.h>
 
 void tr_llama_config_init(tr_llama_config *config) {
@@ -245,16 +246,7 @@ static void head(builder *b, int embedding, int x) {
   const tr_llama_config *c = b->config;
   b->unit = tr_model_add_unit(b->model, "norm");
   int y = norm(b, "norm", x);
-  int weight = embedding;
-  if (!c->tied) {
-    tr_param p = {.name = "lm_head.weight",
-                  .role = TR_ROLE_MATRIX,
-                  .init = TR_INIT_NORMAL,
-                  .std = c->init_std,
-                  .shape = {.ndim = 2, .dim = {c->vocab, c->width}}};
-    weight = tr_model_add_param(b->model, b->unit, &p);
-  }
-  tr_piece_head_loss(b->model, "head", weight, y, value(b, "loss", TR_VALUE_STATE, 1));
+  tr__piece_output_head(b->model, b->unit, c->tied ? embedding : -1, c->vocab, c->width, c->init_std, y);
 }
 
 tr_status tr_llama_create(const tr_llama_config *config, tr_model **out) {

@@ -98,3 +98,14 @@ int tr_piece_head_loss(tr_model *model, const char *name, int weight, int x, int
                     .config_nbyte = sizeof config};
   return tr_model_add_piece(model, &piece);
 }
+
+void tr__piece_output_head(tr_model *model, int unit, int tied, int64_t vocab, int64_t width, double init_std,
+                           int y) {
+  const tr_param own = {.name = "lm_head.weight",
+                        .role = TR_ROLE_MATRIX,
+                        .init = TR_INIT_NORMAL,
+                        .std = init_std,
+                        .shape = {.ndim = 2, .dim = {vocab, width}}};
+  int weight = tied >= 0 ? tied : tr_model_add_param(model, unit, &own);
+  tr_piece_head_loss(model, "head", weight, y, tr_model_add_value(model, "loss", TR_VALUE_STATE, 1));
+}

@@ -19,5 +19,8 @@ int tr__model_fail(tr_model *model, const char *what, const char *name, const ch
 // What adders check: the parameter exists and has this many dimensions; the value exists and has this width.
 int tr__piece_has_param(tr_model *model, const char *piece, int param, int ndim);
 int tr__piece_has_width(tr_model *model, const char *piece, int value, int64_t width);
+// The end of a language model: the loss of y through the token embedding `tied`, or through a matrix of its own
+// (lm_head.weight, in this unit) when tied is -1.
+void tr__piece_output_head(tr_model *model, int unit, int tied, int64_t vocab, int64_t width, double init_std, int y);
 
 #endif
