@@ -228,4 +228,17 @@ static inline void conform(conform_bench *b, const conform_case *t) {
   bench_release(b);
 }
 
+// Fixture of a group of tests of the fast table: *state is its bench.
+static inline int conform_setup(void **state) {
+  static conform_bench bench;
+  bench_open(&bench, tr_kernels_cpu());
+  *state = &bench;
+  return 0;
+}
+
+static inline int conform_teardown(void **state) {
+  bench_close(*state);
+  return 0;
+}
+
 #endif

@@ -18,18 +18,6 @@ static const tr_dtype TYPES[] = {TR_F32, TR_BF16};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-static int setup(void **state) {
-  static conform_bench bench;
-  bench_open(&bench, tr_kernels_cpu());
-  *state = &bench;
-  return 0;
-}
-
-static int teardown(void **state) {
-  bench_close(*state);
-  return 0;
-}
-
 // --- attention ---
 
 // How many query and key rows each sequence has, and where they lie in the document.
@@ -460,5 +448,5 @@ int main(void) {
       cmocka_unit_test(head_loss_agrees),
       cmocka_unit_test(head_loss_agrees_over_many_tiles),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, conform_setup, conform_teardown);
 }

@@ -21,18 +21,6 @@ static const int64_t WIDTHS[] = {1, 3, 5, 17, 31, 33, 64, 100, 257};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-static int setup(void **state) {
-  static conform_bench bench;
-  bench_open(&bench, tr_kernels_cpu());
-  *state = &bench;
-  return 0;
-}
-
-static int teardown(void **state) {
-  bench_close(*state);
-  return 0;
-}
-
 // --- matmul ---
 
 typedef struct matmul_case {
@@ -518,5 +506,5 @@ int main(void) {
       cmocka_unit_test(sgd_agrees),
       cmocka_unit_test(scratch_grows_with_every_size),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, conform_setup, conform_teardown);
 }

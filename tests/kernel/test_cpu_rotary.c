@@ -20,18 +20,6 @@ static const double TIGHT = 2e-6; // relative to the largest element, in f32
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-static int setup(void **state) {
-  static conform_bench bench;
-  bench_open(&bench, tr_kernels_cpu());
-  *state = &bench;
-  return 0;
-}
-
-static int teardown(void **state) {
-  bench_close(*state);
-  return 0;
-}
-
 static double tight(tr_dtype type) { return type == TR_BF16 ? TOLERANCE_BF16 : TIGHT; }
 
 // Elements of an array of `rows` rows that lie `ld` apart, the last one `width` long.
@@ -275,5 +263,5 @@ int main(void) {
       cmocka_unit_test(rope_agrees),    cmocka_unit_test(rope_turns_a_unit_vector_by_any_angle),
       cmocka_unit_test(swiglu_agrees),  cmocka_unit_test(swiglu_agrees_for_large_arguments),
   };
-  return cmocka_run_group_tests(tests, setup, teardown);
+  return cmocka_run_group_tests(tests, conform_setup, conform_teardown);
 }
