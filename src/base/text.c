@@ -61,6 +61,11 @@ void tr_text_free(tr_text *text) {
   *text = (tr_text){0};
 }
 
+int tr_text_ends_in(const char *text, const char *suffix) {
+  size_t n = strlen(text), m = strlen(suffix);
+  return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
 void tr_format_bytes(char *out, size_t nbyte, double bytes) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   size_t i = 0;

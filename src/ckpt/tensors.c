@@ -7,6 +7,7 @@
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -90,11 +91,6 @@ static tr_status sort_names(tr_tensors *t) {
 
 // ---- the index
 
-static int ends_in(const char *name, const char *suffix) {
-  size_t n = strlen(name), m = strlen(suffix);
-  return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 static int compare_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static tr_status check_file_name(const char *path, const char *tensor, const json_t *value) {
@@ -105,7 +101,7 @@ static tr_status check_file_name(const char *path, const char *tensor, const jso
   if (!tr__ckpt_plain_name(name))
     return tr_error(TR_ERR_CKPT, "%s: file '%s' of tensor '%s' is not a plain base name", path,
                     tr__ckpt_quote(name, file), quoted);
-  if (ends_in(name, TR__CKPT_TENSORS)) return TR_OK;
+  if (tr_text_ends_in(name, TR__CKPT_TENSORS)) return TR_OK;
   return tr_error(TR_ERR_CKPT, "%s: file '%s' of tensor '%s' is not a %s file; others are never read", path,
                   tr__ckpt_quote(name, file), quoted, TR__CKPT_TENSORS);
 }

@@ -133,11 +133,6 @@ static json_t *describe_tensor(const char *file, const tr_safetensors_entry *ent
   return tensor;
 }
 
-static int ends_in(const char *name, const char *suffix) {
-  size_t n = strlen(name), m = strlen(suffix);
-  return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 static tr_status add_tensors(const char *path, const char *name, int with_statistics, json_t *tensors) {
   tr_safetensors *file;
   TR_TRY(tr_safetensors_open(path, &file));
@@ -157,8 +152,8 @@ static tr_status add_file(const char *folder, const char *name, const request *r
   json_object_set_new(file, "name", safe_name(name));
   json_object_set_new(file, "bytes", json_integer((json_int_t)info.st_size));
   json_array_append_new(json_object_get(about, "files"), file);
-  int is_model = strncmp(name, "model", 5) == 0 && ends_in(name, ".safetensors");
-  if (!is_model && !(r->tensors && ends_in(name, ".safetensors"))) return TR_OK;
+  int is_model = strncmp(name, "model", 5) == 0 && tr_text_ends_in(name, ".safetensors");
+  if (!is_model && !(r->tensors && tr_text_ends_in(name, ".safetensors"))) return TR_OK;
   return add_tensors(path, name, r->tensors, json_object_get(about, "tensors"));
 }
 
@@ -240,8 +235,8 @@ static tr_status collect(const request *r, const char *path, int is_folder, json
   json_object_set_new(about, "files", json_array());
   json_object_set_new(about, "tensors", json_array());
   if (is_folder) return collect_folder(path, r, about);
-  if (ends_in(path, ".bin") || ends_in(path, ".idx")) return add_tokens(path, about);
-  if (ends_in(path, ".json")) return add_tokenizer(path, about);
+  if (tr_text_ends_in(path, ".bin") || tr_text_ends_in(path, ".idx")) return add_tokens(path, about);
+  if (tr_text_ends_in(path, ".json")) return add_tokenizer(path, about);
   return add_tensors(path, path, r->tensors, json_object_get(about, "tensors"));
 }
 

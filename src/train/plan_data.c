@@ -16,14 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int ends_in(const char *text, const char *suffix) {
-  size_t n = strlen(text), m = strlen(suffix);
-  return n >= m && strcmp(text + n - m, suffix) == 0;
-}
-
 static int is_token_file(const char *path) {
   char index[4096];
-  if (ends_in(path, ".bin") || ends_in(path, ".idx")) return 1;
+  if (tr_text_ends_in(path, ".bin") || tr_text_ends_in(path, ".idx")) return 1;
   return snprintf(index, sizeof index, "%s.idx", path) < (int)sizeof index && tr_file_exists(index);
 }
 
@@ -31,7 +26,7 @@ static int is_token_file(const char *path) {
 static int is_plain(const char *path) {
   static const char *const other[] = {".jsonl", ".ndjson", ".json", ".gz", ".zst"};
   for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-    if (ends_in(path, other[i])) return 0;
+    if (tr_text_ends_in(path, other[i])) return 0;
   return 1;
 }
 

@@ -3,7 +3,6 @@
 // change single fields, or the settings describe it alone. Vocabulary and positions follow from tokenizer and data
 // unless something says otherwise.
 #include "train/train_internal.h"
-#include "trireme/base/file.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,18 +102,13 @@ static int describe_by_checkpoint(tr_train_plan *plan) {
          tr_arch_load(plan->from, &plan->arch, NULL, 0) == TR_OK;
 }
 
-static int ends_in(const char *name, const char *suffix) {
-  size_t n = strlen(name), m = strlen(suffix);
-  return n >= m && strcmp(name + n - m, suffix) == 0;
-}
-
 // Files that somebody who names this folder may well take for its weights.
 static int has_weight_files(const char *folder) {
   DIR *dir = opendir(folder);
   int found = 0;
   for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
-    found |=
-        ends_in(entry->d_name, ".safetensors") || ends_in(entry->d_name, ".bin") || ends_in(entry->d_name, ".pt");
+    found |= tr_text_ends_in(entry->d_name, ".safetensors") || tr_text_ends_in(entry->d_name, ".bin") ||
+             tr_text_ends_in(entry->d_name, ".pt");
   if (dir) closedir(dir);
   return found;
 }

@@ -235,8 +235,18 @@ static void text_grows_and_stays_terminated(void **state) {
   tr_text_free(&text);
 }
 
+static void ends_are_compared_whole(void **state) {
+  (void)state;
+  assert_true(tr_text_ends_in("a.bin", ".bin"));
+  assert_true(tr_text_ends_in(".bin", ".bin"));
+  assert_true(tr_text_ends_in("", ""));
+  assert_false(tr_text_ends_in("bin", ".bin"));
+  assert_false(tr_text_ends_in("a.bin.gz", ".bin"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ends_are_compared_whole),
       cmocka_unit_test(counts_with_units_are_exact),
       cmocka_unit_test(bad_counts_are_refused_with_the_reason),
       cmocka_unit_test(real_numbers_are_read_by_a_plain_grammar),

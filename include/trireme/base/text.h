@@ -19,6 +19,8 @@ void tr_text_append(tr_text *text, const char *format, ...) __attribute__((forma
 void tr_text_append_bytes(tr_text *text, const void *bytes, size_t nbyte);
 void tr_text_free(tr_text *text);
 
+int tr_text_ends_in(const char *text, const char *suffix);
+
 // Counts and sizes as people write them: "64", "1e6", "512M" (10^6), "25MB" (10^6), "2GiB" (2^30), "1.5k". Integers
 // only: "0.3" is refused; overflow is refused. Units: k M G T (decimal), Ki Mi Gi Ti (binary), optional B. All
 // parsers return TR_ERR_CONFIG with what is wrong and what would work; blanks around the number are allowed.
