@@ -2,7 +2,7 @@
 // The loop of one rank: deal the step's samples, run the step, report, evaluate, save, and stop when asked. Everything that
 // decides what happens next is known to all ranks alike (the step, the settings, summed results), except the request to
 // stop, which rank 0 sees and tells.
-#include "train/train_internal.h"
+#include "train/saving_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
@@ -180,12 +180,8 @@ static tr_status one_step(tr__trainer *t, int *stop) {
 }
 
 static tr_status write_contract(const tr__trainer *t) {
-  char path[4096], *text;
-  json_t *json;
+  char path[4096], *text = json_dumps(t->saving->contract, JSON_INDENT(2));
   snprintf(path, sizeof path, "%s/contract.json", t->plan->config->train.folder);
-  TR_TRY(tr__contract(t->plan, &json));
-  text = json_dumps(json, JSON_INDENT(2));
-  json_decref(json);
   tr_status status =
       text ? tr_file_write_atomic(path, text, strlen(text)) : tr_error(TR_ERR_MEMORY, "no memory for %s", path);
   free(text);

@@ -2,7 +2,7 @@
 // What must stay the same when a run goes on: what decides the shapes and the mathematics of the model, which samples make
 // up a step, and what the optimizer's state means. All that differs is said at once, each with both values. Learning
 // rate, length, clipping, dropout, layout, precision and everything about reporting may change.
-#include "train/train_internal.h"
+#include "train/saving_internal.h"
 #include "trireme/base/json.h"
 #include <stdlib.h>
 #include <string.h>
@@ -48,9 +48,7 @@ static void compare_order(tr_text *out, const tr__trainer *t, const json_t *json
               {"sampling", "data.sampling"},
               {"end", "data.end"},
               {"samples", "the number of training samples (data.val_fraction, data.val_path)"}};
-  json_t *contract = NULL;
-  if (tr__contract(t->plan, &contract) < 0) return;
-  const json_t *own = json_object_get(contract, "order");
+  const json_t *own = json_object_get(t->saving->contract, "order");
   const json_t *saved = json_object_get(json_object_get(json, "contract"), "order");
   for (size_t i = 0; saved && i < sizeof part / sizeof *part; i++) {
     const json_t *a = json_object_get(own, part[i].key), *b = json_object_get(saved, part[i].key);
@@ -60,7 +58,6 @@ static void compare_order(tr_text *out, const tr__trainer *t, const json_t *json
     free(a_text);
     free(b_text);
   }
-  json_decref(contract);
 }
 
 static tr_status compare_runs(tr_text *out, const tr__trainer *t, const json_t *json, const char *file,
