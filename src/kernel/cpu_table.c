@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NORM_PARTS = 32, SUM_PARTS = 64 };
+enum { NORM_PARTS = 32 };
 
 const tr_simd *tr__simd_best(void) {
   switch (tr_cpu_isa()) {
@@ -258,15 +258,23 @@ static void convert(const tr_compute *c, size_t n, tr_dtype from, const void *x,
   flat_run(c, &(flat_job){.n = n, .type = from, .to = to, .x = x, .y = y}, convert_task);
 }
 
+// A task's new weights are still in the second-level cache.
+static void write_working(const flat_job *j, int task) {
+  const size_t at = (size_t)task * TR_FLAT;
+  if (j->y) j->simd->convert(flat_count(j, task), TR_F32, j->w + at, j->to, tr__elem_mut(j->to, j->y, (int64_t)at));
+}
+
 static void adamw_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const size_t at = (size_t)task * TR_FLAT;
   (void)worker;
   j->simd->adamw(flat_count(j, task), j->adamw, j->w + at, j->g + at, j->m + at, j->v + at);
+  write_working(j, task);
 }
 
-static void adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v) {
-  flat_run(c, &(flat_job){.n = n, .adamw = p, .w = w, .g = g, .m = m, .v = v}, adamw_task);
+static void adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v,
+                  tr_dtype type, void *working) {
+  flat_run(c, &(flat_job){.n = n, .adamw = p, .w = w, .g = g, .m = m, .v = v, .to = type, .y = working}, adamw_task);
 }
 
 static void sgd_task(void *context, int task, int worker) {
@@ -274,27 +282,24 @@ static void sgd_task(void *context, int task, int worker) {
   const size_t at = (size_t)task * TR_FLAT;
   (void)worker;
   j->simd->sgd(flat_count(j, task), j->sgd, j->w + at, j->g + at, j->m ? j->m + at : NULL);
+  write_working(j, task);
 }
 
-static void sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum) {
-  flat_run(c, &(flat_job){.n = n, .sgd = p, .w = w, .g = g, .m = momentum}, sgd_task);
+static void sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum,
+                tr_dtype type, void *working) {
+  flat_run(c, &(flat_job){.n = n, .sgd = p, .w = w, .g = g, .m = momentum, .to = type, .y = working}, sgd_task);
 }
 
 static void sum_squares_task(void *context, int task, int worker) {
   const flat_job *j = context;
-  const size_t first = (size_t)task * j->per_sum, last = first + j->per_sum;
+  const size_t first = (size_t)task * j->per_sum, left = j->n - first;
   (void)worker;
-  j->sums[task] =
-      first < j->n ? j->simd->sum_squares((last < j->n ? last : j->n) - first, (const float *)j->x + first) : 0;
+  j->sums[task] = j->simd->sum_squares(left < j->per_sum ? left : j->per_sum, (const float *)j->x + first);
 }
 
-static double sum_squares(const tr_compute *c, size_t n, const float *x) {
-  double sums[SUM_PARTS], total = 0;
-  flat_job job = {.simd = tr__simd(c), .n = n, .x = x, .sums = sums};
-  job.per_sum = ((n + SUM_PARTS - 1) / SUM_PARTS + 63) / 64 * 64; // whole vectors of every instruction set
-  tr_pool_run(c->pool, SUM_PARTS, sum_squares_task, &job);
-  for (int t = 0; t < SUM_PARTS; t++) total += sums[t];
-  return total;
+static void sum_squares(const tr_compute *c, size_t n, size_t block, const float *x, double *out) {
+  flat_job job = {.simd = tr__simd(c), .n = n, .x = x, .sums = out, .per_sum = block};
+  tr_pool_run(c->pool, (int)((n + block - 1) / block), sum_squares_task, &job);
 }
 
 // --- rows: SwiGLU, rotary positions, embedding, residual, column sums ---

@@ -102,8 +102,9 @@ tr_status tr__reference_head_loss(const tr_compute *c, const tr_head_loss *p);
 size_t tr__reference_head_loss_scratch(const tr_head_loss *p, int nthread);
 
 void tr__reference_adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m,
-                         float *v);
-void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum);
-double tr__reference_sum_squares(const tr_compute *c, size_t n, const float *x);
+                         float *v, tr_dtype type, void *working);
+void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum,
+                       tr_dtype type, void *working);
+void tr__reference_sum_squares(const tr_compute *c, size_t n, size_t block, const float *x, double *out);
 
 #endif

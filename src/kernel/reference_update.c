@@ -8,7 +8,7 @@
 #include <math.h>
 
 void tr__reference_adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m,
-                         float *v) {
+                         float *v, tr_dtype type, void *working) {
   (void)c;
   double beta1 = (double)p->beta1, beta2 = (double)p->beta2;
   for (size_t i = 0; i < n; i++) {
@@ -20,9 +20,11 @@ void tr__reference_adamw(const tr_compute *c, size_t n, const tr_adamw *p, float
     m[i] = (float)mean;
     v[i] = (float)square;
   }
+  if (working) tr_convert(TR_F32, w, type, working, n);
 }
 
-void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum) {
+void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum,
+                       tr_dtype type, void *working) {
   (void)c;
   double mu = (double)p->momentum;
   for (size_t i = 0; i < n; i++) {
@@ -34,11 +36,15 @@ void tr__reference_sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w,
     }
     w[i] = (float)((double)w[i] - (double)p->lr * step);
   }
+  if (working) tr_convert(TR_F32, w, type, working, n);
 }
 
-double tr__reference_sum_squares(const tr_compute *c, size_t n, const float *x) {
+void tr__reference_sum_squares(const tr_compute *c, size_t n, size_t block, const float *x, double *out) {
   (void)c;
-  double sum = 0;
-  for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
-  return sum;
+  for (size_t at = 0; at < n; at += block) {
+    size_t end = n - at < block ? n : at + block;
+    double sum = 0;
+    for (size_t i = at; i < end; i++) sum += (double)x[i] * (double)x[i];
+    *out++ = sum;
+  }
 }

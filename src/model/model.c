@@ -339,6 +339,16 @@ int tr_model_param_grad_is_first(const tr_model *model, int piece, int k) {
   return model->last_user[tr_model_piece(model, piece)->param[k]] == piece;
 }
 
+unsigned tr_model_param_pack(const tr_model *model, int param) {
+  unsigned pack = 0;
+  for (int i = 0; i < tr_model_pieces(model); i++) {
+    const tr_piece *piece = tr_model_piece(model, i);
+    for (int k = 0; k < piece->nparam; k++)
+      if (piece->param[k] == param) pack |= piece->pack[k];
+  }
+  return pack;
+}
+
 int tr_model_unit_last_piece(const tr_model *model, int unit) { return model->unit_first[unit]; }
 
 void tr_param_init(const tr_param *param, uint64_t seed, float *out, int64_t first, int64_t count) {

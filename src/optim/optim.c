@@ -32,40 +32,46 @@ static double power(double base, int64_t n) {
   return result;
 }
 
-static void update_adamw(const tr_compute *c, const tr_optim *optim, tr_adamw p, const tr_optim_segment *s, float *w,
-                         const float *g, float *const *state) {
-  p.decay = tr_optim_decays(optim, s->role) ? (float)optim->weight_decay : 0;
-  c->kernels->adamw(c, s->count, &p, w + s->start, g + s->start, state[0] + s->start, state[1] + s->start);
-}
+// One segment's arrays.
+typedef struct range {
+  size_t count;
+  float *w;
+  const float *g;
+  float *state[TR_OPTIM_MAX_STATE];
+  tr_dtype type;
+  void *working;
+} range;
 
-static void update_sgd(const tr_compute *c, const tr_optim *optim, tr_sgd p, const tr_optim_segment *s, float *w,
-                       const float *g, float *const *state) {
-  p.decay = tr_optim_decays(optim, s->role) ? (float)optim->weight_decay : 0;
-  float *momentum = tr_optim_state_count(optim) > 0 ? state[0] + s->start : NULL;
-  c->kernels->sgd(c, s->count, &p, w + s->start, g + s->start, momentum);
+static range range_of(const tr_optim *optim, const tr_optim_segment *s, float *w, const float *g, float *const *state,
+                      tr_dtype type, void *working) {
+  range r = {.count = s->count, .w = w + s->start, .g = g + s->start, .type = type};
+  for (int i = 0; i < tr_optim_state_count(optim); i++) r.state[i] = state[i] + s->start;
+  if (working) r.working = (char *)working + s->start * tr_dtype_size(type);
+  return r;
 }
 
 void tr_optim_update(const tr_compute *c, const tr_optim *optim, int64_t step, double lr, double grad_scale,
-                     const tr_optim_segment *segments, size_t nsegment, float *w, const float *g,
-                     float *const *state) {
-  const tr_adamw adamw = {.lr = (float)lr,
-                          .beta1 = (float)optim->beta1,
-                          .beta2 = (float)optim->beta2,
-                          .eps = (float)optim->eps,
-                          .bias1 = (float)(1 - power(optim->beta1, step)),
-                          .bias2 = (float)(1 - power(optim->beta2, step)),
-                          .grad_scale = (float)grad_scale};
-  const tr_sgd sgd = {.lr = (float)lr,
-                      .momentum = (float)optim->momentum,
-                      .grad_scale = (float)grad_scale,
-                      .nesterov = optim->nesterov,
-                      .first = step == 1};
+                     const tr_optim_segment *segments, size_t nsegment, float *w, const float *g, float *const *state,
+                     tr_dtype type, void *working) {
+  tr_adamw adamw = {.lr = (float)lr,
+                    .beta1 = (float)optim->beta1,
+                    .beta2 = (float)optim->beta2,
+                    .eps = (float)optim->eps,
+                    .bias1 = (float)(1 - power(optim->beta1, step)),
+                    .bias2 = (float)(1 - power(optim->beta2, step)),
+                    .grad_scale = (float)grad_scale};
+  tr_sgd sgd = {.lr = (float)lr,
+                .momentum = (float)optim->momentum,
+                .grad_scale = (float)grad_scale,
+                .nesterov = optim->nesterov,
+                .first = step == 1};
   for (size_t i = 0; i < nsegment; i++) {
-    if (optim->kind == TR_OPTIM_ADAMW) {
-      update_adamw(c, optim, adamw, &segments[i], w, g, state);
-    } else {
-      update_sgd(c, optim, sgd, &segments[i], w, g, state);
-    }
+    range r = range_of(optim, &segments[i], w, g, state, type, working);
+    adamw.decay = sgd.decay = tr_optim_decays(optim, segments[i].role) ? (float)optim->weight_decay : 0;
+    if (optim->kind == TR_OPTIM_ADAMW)
+      c->kernels->adamw(c, r.count, &adamw, r.w, r.g, r.state[0], r.state[1], r.type, r.working);
+    else
+      c->kernels->sgd(c, r.count, &sgd, r.w, r.g, r.state[0], r.type, r.working);
   }
 }
 

@@ -93,12 +93,14 @@ static tr_status bind_facts(tr_run *run) {
   int n = tr_model_pieces(model);
   run->grad_first = calloc((size_t)n, TR_PIECE_PORTS);
   run->param_first = calloc((size_t)n, TR_PIECE_PARAMS);
+  run->squares = calloc((size_t)tr_layout_blocks(run->options.layout, run->options.layout->nunit) + 1,
+                        sizeof *run->squares);
   run->segment = calloc((size_t)tr_model_params(model) + 1, sizeof *run->segment);
   uint32_t nop = run->options.program ? run->options.program->nop : 0;
   run->done = calloc(nop + 1, sizeof *run->done);
   run->pending = calloc(nop + 1, sizeof *run->pending);
   run->active = calloc(nop + 1, sizeof *run->active);
-  if (!run->grad_first || !run->param_first || !run->segment || !run->done || !run->pending || !run->active)
+  if (!run->squares || !run->grad_first || !run->param_first || !run->segment || !run->done || !run->pending || !run->active)
     return tr_error(TR_ERR_MEMORY, "no memory for the tables of %d pieces", n);
   for (int i = 0; i < n; i++) {
     const tr_piece *piece = tr_model_piece(model, i);
@@ -145,6 +147,7 @@ void tr_run_destroy(tr_run *run) {
   tr__value_plan_free(&run->plan);
   free(run->grad_first);
   free(run->param_first);
+  free(run->squares);
   free(run->segment);
   free(run->done);
   free(run->pending);

@@ -78,8 +78,7 @@ static int is_ready(const tr_run *run, const tr_op *op) {
 
 static tr_status start_op(tr_run *run, uint32_t index) {
   const tr_op *op = &run->options.program->op[index];
-  const tr_run_observer *observer = &run->options.observer;
-  if (observer->op_begin) observer->op_begin(observer->user, run->step, index, op);
+  tr__run_op_begin(run, index);
   tr_request *request = NULL;
   if (op->role == TR_ROLE_GRADIENT)
     TR_TRY(start_gradients(run, op, &request));

@@ -36,6 +36,7 @@ struct tr_run {
   char *slot[TR__CLASS_COUNT];                  // base of slot 0 of each class
   void *weights, *master, *gradients, *partial; // partial: one micro-batch's sums, grad_sync every
   float *state[TR_OPTIM_MAX_STATE];
+  double *squares;            // [blocks of the layout]
   double *sums;               // [dp] per small REDUCE: valid tokens, loss
   unsigned char *grad_first;  // [pieces * PORTS] facts of the model, looked up once
   unsigned char *param_first; // [pieces * PARAMS]
@@ -61,6 +62,7 @@ void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place
 tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
 tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done
 int tr__run_edge_done(const tr_run *run, const tr_edge *edge);
+void tr__run_op_begin(tr_run *run, uint32_t index);
 void tr__run_op_done(tr_run *run, uint32_t index);
 tr_status tr__run_state_op(tr_run *run, const tr_op *op); // NORM, UPDATE, PUBLISH
 

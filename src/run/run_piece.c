@@ -30,11 +30,28 @@ static void bind_call(const tr_run *run, int index, const tr_model_input *input,
         (char *)run->weights + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->options.type);
 }
 
+static void tell_begin(const tr_run *run, int piece, const tr_op *op, const tr_model_input *input) {
+  for (int i = 0; i < run->options.nobserver; i++) {
+    const tr_run_observer *o = &run->options.observer[i];
+    if (o->piece_begin) o->piece_begin(o->user, piece, op, input);
+  }
+}
+
+static void tell_end(const tr_run *run, int piece, const tr_op *op, const tr_model_input *input) {
+  for (int i = 0; i < run->options.nobserver; i++) {
+    const tr_run_observer *o = &run->options.observer[i];
+    if (o->piece_end) o->piece_end(o->user, piece, op, input);
+  }
+}
+
 tr_status tr__run_piece_forward(tr_run *run, int index, const tr_model_input *input, const tr_op *op, int training) {
   tr_piece_call call;
   bind_call(run, index, input, op, &call);
   call.training = training;
-  return call.piece->ops->forward(&call);
+  tell_begin(run, index, op, input);
+  tr_status status = call.piece->ops->forward(&call);
+  tell_end(run, index, op, input);
+  return status;
 }
 
 static void bind_gradients(const tr_run *run, int index, const tr_op *op, tr_piece_call *call) {
@@ -58,7 +75,9 @@ tr_status tr__run_piece_backward(tr_run *run, int index, const tr_model_input *i
   bind_gradients(run, index, op, &call);
   call.training = 1;
   const tr_piece_ops *ops = call.piece->ops;
+  tell_begin(run, index, op, input);
   if (op->kind != TR_OP_W && ops->backward_input) TR_TRY(ops->backward_input(&call));
   if (op->kind != TR_OP_I && ops->backward_weight) TR_TRY(ops->backward_weight(&call));
+  tell_end(run, index, op, input);
   return TR_OK;
 }

@@ -9,7 +9,13 @@ static void run_norm(tr_run *run) {
   size_t n = (size_t)run->options.layout->total;
   double squares = 0;
   if (run->wide == TR_F32) {
-    squares = kernels->sum_squares(&run->compute, n, run->gradients);
+    const tr_layout *layout = run->options.layout;
+    for (int u = 0; u < layout->nunit; u++) {
+      const int64_t first = layout->unit_start[u], count = layout->unit_start[u + 1] - first;
+      kernels->sum_squares(&run->compute, (size_t)count, TR_LAYOUT_BLOCK, (const float *)run->gradients + first,
+                           run->squares + tr_layout_blocks(layout, u));
+    }
+    for (int64_t b = 0; b < tr_layout_blocks(layout, layout->nunit); b++) squares += run->squares[b];
   } else {
     const double *g = run->gradients;
     for (size_t i = 0; i < n; i++) squares += g[i] * g[i];
@@ -29,7 +35,8 @@ static void run_update(tr_run *run, const tr_op *op) {
   for (int i = 0; i < TR_OPTIM_MAX_STATE; i++)
     if (run->state[i]) state[i] = run->state[i] + first;
   tr_optim_update(&run->compute, &o->optim, run->updates + 1, run->lr, run->result.clip, run->segment, nsegment,
-                  (float *)run->master + first, (const float *)run->gradients + first, state);
+                  (float *)run->master + first, (const float *)run->gradients + first, state, run->options.type,
+                  run->master == run->weights ? NULL : (char *)run->weights + (size_t)first * tr_dtype_size(run->options.type));
 }
 
 static void run_publish(tr_run *run, const tr_op *op) {

@@ -59,10 +59,19 @@ int tr__run_edge_done(const tr_run *run, const tr_edge *edge) {
   return needed <= 0 || run->done[edge->op] >= (uint64_t)needed;
 }
 
+void tr__run_op_begin(tr_run *run, uint32_t index) {
+  for (int i = 0; i < run->options.nobserver; i++) {
+    const tr_run_observer *o = &run->options.observer[i];
+    if (o->op_begin) o->op_begin(o->user, run->step, index, &run->options.program->op[index]);
+  }
+}
+
 void tr__run_op_done(tr_run *run, uint32_t index) {
   run->done[index]++;
-  const tr_run_observer *observer = &run->options.observer;
-  if (observer->op_end) observer->op_end(observer->user, run->step, index, &run->options.program->op[index]);
+  for (int i = 0; i < run->options.nobserver; i++) {
+    const tr_run_observer *o = &run->options.observer[i];
+    if (o->op_end) o->op_end(o->user, run->step, index, &run->options.program->op[index]);
+  }
 }
 
 static tr_status wait_for_edges(tr_run *run, const tr_op *op) {
@@ -75,12 +84,11 @@ static tr_status wait_for_edges(tr_run *run, const tr_op *op) {
 
 static tr_status run_compute_op(tr_run *run, uint32_t index) {
   const tr_op *op = &run->options.program->op[index];
-  const tr_run_observer *observer = &run->options.observer;
   TR_TRY(wait_for_edges(run, op));
   if (run->options.comm)
     tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step,
                      op->kind <= TR_OP_R ? op->microbatch : -1);
-  if (observer->op_begin) observer->op_begin(observer->user, run->step, index, op);
+  tr__run_op_begin(run, index);
   TR_TRY(run_op(run, op));
   tr__run_op_done(run, index);
   return between_pieces(run);

@@ -45,6 +45,34 @@ void tr_layout_destroy(tr_layout *layout) {
   *layout = (tr_layout){0};
 }
 
+static int64_t blocks_of(const tr_layout *layout, int unit) {
+  return (layout->unit_start[unit + 1] - layout->unit_start[unit] + TR_LAYOUT_BLOCK - 1) / TR_LAYOUT_BLOCK;
+}
+
+int64_t tr_layout_blocks(const tr_layout *layout, int unit) {
+  int64_t n = 0;
+  for (int u = 0; u < unit; u++) n += blocks_of(layout, u);
+  return n;
+}
+
+// Element where block `block` of units [unit_begin, unit_end) starts; their end for the number of all blocks.
+static int64_t block_start(const tr_layout *layout, int unit_begin, int unit_end, int64_t block) {
+  for (int u = unit_begin; u < unit_end; u++) {
+    int64_t n = blocks_of(layout, u);
+    if (block < n) return layout->unit_start[u] + block * TR_LAYOUT_BLOCK;
+    block -= n;
+  }
+  return layout->unit_start[unit_end];
+}
+
+void tr_layout_own(const tr_layout *layout, int unit_begin, int unit_end, int size, int rank, int64_t *first,
+                   int64_t *count) {
+  int64_t n = 0;
+  for (int u = unit_begin; u < unit_end; u++) n += blocks_of(layout, u);
+  *first = block_start(layout, unit_begin, unit_end, n * rank / size);
+  *count = block_start(layout, unit_begin, unit_end, n * (rank + 1) / size) - *first;
+}
+
 size_t tr_layout_segments(const tr_layout *layout, const tr_model *model, int64_t first, int64_t count,
                           tr_optim_segment *out, size_t capacity) {
   size_t n = 0;

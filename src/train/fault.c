@@ -139,8 +139,8 @@ void tr__fault_close(tr__trainer *t) {
   t->fault = NULL;
 }
 
-void tr__fault_observe(tr__trainer *t, tr_run_observer *observer) {
-  if (t->fault) *observer = (tr_run_observer){.op_begin = at_op, .user = t};
+void tr__fault_observe(tr__trainer *t, tr_run_options *options) {
+  if (t->fault) options->observer[options->nobserver++] = (tr_run_observer){.op_begin = at_op, .user = t};
 }
 
 tr_status tr__fault_status(tr__trainer *t) {

@@ -36,7 +36,7 @@ static tr_status open_run(tr__trainer *t) {
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;
-  tr__fault_observe(t, &options.observer);
+  tr__fault_observe(t, &options);
   TR_TRY(tr_run_create(&options, &t->run));
   t->eval_sum = tr_arena_alloc(tr_comm_arena(t->comm), tr__train_eval_bytes(plan));
   return t->eval_sum ? TR_OK : TR_ERR_MEMORY;

@@ -103,11 +103,23 @@ const tr_option tr_train_options[] = {
      .alias = "pipeline-model-parallel-size|pipeline_parallel_degree", .help = "Ways to split the list of layers; 1 in this version."},
     {.path = "parallel.cp", .type = TR_OPTION_INT, .offset = AT(parallel.cp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
      .alias = "context-parallel-size|context_parallel_degree", .help = "Ways to split each sequence; 1 in this version."},
+    {.path = "parallel.zero", .type = TR_OPTION_INT, .offset = AT(parallel.zero), .def = "1", .min = 0, .max = 1,
+     .alias = "zero_stage|zero_optimization.stage",
+     .help = "ZeRO stage. 1: weights and optimizer state exist once per machine, each rank updates its part; 0: once per rank."},
     {.path = "parallel.map", .type = TR_OPTION_STRING, .offset = AT(parallel.map), .def = "tp,cp,dp,pp",
      .help = "Order in which axes are laid over ranks, innermost first."},
 
     {.path = "precision.compute", .type = TR_OPTION_CHOICE, .offset = AT(precision.compute), .def = "f32", .choices = "f32|bf16",
      .help = "Type of activations, working weights and products; gradients, master weights and moments are f32."},
+
+    {.path = "precision.grad_wire", .type = TR_OPTION_CHOICE, .offset = AT(precision.grad_wire), .def = "f32", .choices = "f32|bf16",
+     .help = "Type of gradients on their way between ranks; sums are f32."},
+
+    {.path = "memory.recompute", .type = TR_OPTION_CHOICE, .offset = AT(memory.recompute), .def = "none",
+     .choices = "none|selective|full", .alias = "recompute-granularity|activation_checkpoint.mode",
+     .help = "What the backward pass computes again instead of keeping it: nothing; attention, norms and activations; whole layers."},
+    {.path = "memory.pack", .type = TR_OPTION_BOOL, .offset = AT(memory.pack), .def = "true",
+     .help = "Keep weights also in the order in which products read them: faster, more memory."},
 
     {.path = "optim.kind", .type = TR_OPTION_CHOICE, .offset = AT(optim.kind), .def = "adamw", .choices = "adamw|sgd",
      .alias = "optimizer", .help = "Optimizer."},
@@ -194,6 +206,10 @@ const tr_option tr_train_options[] = {
      .help = "Fast kernels for this processor, or the naive ones that they are tested against."},
     {.path = "run.progress", .type = TR_OPTION_CHOICE, .offset = AT(run.progress), .def = "auto", .choices = "auto|on|off",
      .help = "A progress bar; auto: when the output is a terminal."},
+    {.path = "run.trace", .type = TR_OPTION_STRING, .offset = AT(run.trace), .def = "",
+     .help = "File for a trace of all ranks (Chrome and Perfetto read it); empty: none."},
+    {.path = "run.profile", .type = TR_OPTION_INT, .offset = AT(run.profile), .def = "0", .min = 0, .max = HUGE_COUNT,
+     .unit = "steps", .help = "Steps between tables of where the time goes; 0: none."},
 };
 // clang-format on
 const size_t tr_train_option_count = sizeof tr_train_options / sizeof *tr_train_options;

@@ -106,7 +106,7 @@ int tr__state_due(const tr__trainer *t); // rank 0: whether to save after this s
 tr_status tr__fault_check(const tr_train_plan *plan); // by the launcher, before any rank starts
 tr_status tr__fault_open(tr__trainer *t);
 void tr__fault_close(tr__trainer *t);
-void tr__fault_observe(tr__trainer *t, tr_run_observer *observer);
+void tr__fault_observe(tr__trainer *t, tr_run_options *options);
 void tr__fault_point(tr__trainer *t, const char *op, int64_t step); // SAVE comes from the writer's thread
 tr_status tr__fault_status(tr__trainer *t);
 

@@ -211,7 +211,7 @@ static void run_convert(const tr_compute *c, const void *context, void *const *o
 
 static void run_sum_squares(const tr_compute *c, const void *context, void *const *out) {
   const flat_case *f = context;
-  *(double *)out[0] = c->kernels->sum_squares(c, f->n, f->x);
+  c->kernels->sum_squares(c, f->n, f->n ? f->n : 1, f->x, out[0]);
 }
 
 static void check_flat(conform_bench *b, const char *name, conform_run run, tr_dtype type, int64_t n, int in_place,
@@ -426,12 +426,12 @@ typedef struct update_case {
 
 static void run_adamw(const tr_compute *c, const void *context, void *const *out) {
   const update_case *u = context;
-  c->kernels->adamw(c, u->n, &u->adamw, out[0], u->g, out[1], out[2]);
+  c->kernels->adamw(c, u->n, &u->adamw, out[0], u->g, out[1], out[2], TR_F32, NULL);
 }
 
 static void run_sgd(const tr_compute *c, const void *context, void *const *out) {
   const update_case *u = context;
-  c->kernels->sgd(c, u->n, &u->sgd, out[0], u->g, u->sgd.momentum > 0 ? out[1] : NULL);
+  c->kernels->sgd(c, u->n, &u->sgd, out[0], u->g, u->sgd.momentum > 0 ? out[1] : NULL, TR_F32, NULL);
 }
 
 static void adamw_agrees(void **state) {

@@ -45,7 +45,7 @@ static void adamw_follows_the_formula_for_ten_steps(void **state) {
     tr_adamw p = {0.01f, 0.9f, 0.95f, 1e-8f, 0.1f, 0, 0, 0.25f};
     p.bias1 = (float)(1 - pow(beta1, t));
     p.bias2 = (float)(1 - pow(beta2, t));
-    compute.kernels->adamw(&compute, N, &p, w, g, m, v);
+    compute.kernels->adamw(&compute, N, &p, w, g, m, v, TR_F32, NULL);
     for (int i = 0; i < N; i++) {
       double gradient = scale * (double)g[i];
       m_exact[i] = beta1 * m_exact[i] + (1 - beta1) * gradient;
@@ -64,7 +64,7 @@ static void adamw_first_step_has_the_size_of_the_learning_rate(void **state) {
   (void)state;
   float w[2] = {1, 1}, g[2] = {3e-3f, -40}, m[2] = {0}, v[2] = {0};
   tr_adamw p = {0.125f, 0.9f, 0.999f, 0, 0, 1 - 0.9f, 1 - 0.999f, 1};
-  compute.kernels->adamw(&compute, 2, &p, w, g, m, v);
+  compute.kernels->adamw(&compute, 2, &p, w, g, m, v, TR_F32, NULL);
   expect_near((double)w[0], 0.875, 1e-6);
   expect_near((double)w[1], 1.125, 1e-6);
 }
@@ -80,7 +80,7 @@ static void check_sgd(float momentum, int nesterov, float decay) {
   for (int t = 0; t < STEPS; t++) {
     gradient_of_step(t, g);
     tr_sgd p = {0.05f, momentum, decay, 0.5f, nesterov, t == 0};
-    compute.kernels->sgd(&compute, N, &p, w, g, momentum > 0 ? buffer : NULL);
+    compute.kernels->sgd(&compute, N, &p, w, g, momentum > 0 ? buffer : NULL, TR_F32, NULL);
     for (int i = 0; i < N; i++) {
       double gradient = 0.5 * (double)g[i] + (double)decay * w_exact[i];
       buffer_exact[i] = t == 0 ? gradient : (double)momentum * buffer_exact[i] + gradient;
@@ -114,8 +114,11 @@ static void sum_squares_is_exact_for_small_integers(void **state) {
   (void)state;
   float x[100];
   for (int i = 0; i < 100; i++) x[i] = (float)(i - 50);
-  assert_true(compute.kernels->sum_squares(&compute, 100, x) == 83350);
-  assert_true(compute.kernels->sum_squares(&compute, 0, x) == 0);
+  double sum[4];
+  compute.kernels->sum_squares(&compute, 100, 100, x, sum);
+  assert_true(sum[0] == 83350);
+  compute.kernels->sum_squares(&compute, 100, 30, x, sum);
+  assert_true(sum[0] + sum[1] + sum[2] + sum[3] == 83350 && sum[3] == 19885);
 }
 
 // In f32 the small ones would vanish beside the large one.
@@ -124,7 +127,9 @@ static void sum_squares_does_not_lose_small_elements(void **state) {
   float x[1001];
   for (int i = 1; i < 1001; i++) x[i] = 1;
   x[0] = 0x1p20f;
-  assert_true(compute.kernels->sum_squares(&compute, 1001, x) == 0x1p40 + 1000);
+  double sum;
+  compute.kernels->sum_squares(&compute, 1001, 1001, x, &sum);
+  assert_true(sum == 0x1p40 + 1000);
 }
 
 int main(void) {

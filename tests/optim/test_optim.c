@@ -74,7 +74,8 @@ static void check_updates(const tr_optim *o, double lr, double scale) {
   }
   for (int64_t t = 1; t <= UPDATES; t++) {
     for (size_t i = 0; i < N; i++) g[i] = segment_of(i) ? gradient(i, t) : NAN;
-    tr_optim_update(&c, o, t, lr, scale, segments, NSEGMENT, w, g, tr_optim_state_count(o) ? all : NULL);
+    tr_optim_update(&c, o, t, lr, scale, segments, NSEGMENT, w, g, tr_optim_state_count(o) ? all : NULL, TR_F32,
+                    NULL);
   }
   for (size_t i = 0; i < N; i++) {
     const tr_optim_segment *s = segment_of(i);
@@ -137,7 +138,7 @@ static void without_gradient_only_decay_moves_weights(void **state) {
   float *const all[TR_OPTIM_MAX_STATE] = {m, v};
   assert_int_equal(tr_compute_open(tr_kernels_reference(), NULL, NULL, &c), TR_OK);
   for (size_t i = 0; i < N; i++) w[i] = 1;
-  tr_optim_update(&c, &adamw, 1, 0.5, 1, segments, NSEGMENT, w, g, all);
+  tr_optim_update(&c, &adamw, 1, 0.5, 1, segments, NSEGMENT, w, g, all, TR_F32, NULL);
   for (size_t i = 0; i < N; i++) {
     const tr_optim_segment *s = segment_of(i);
     int decays = s && (s->role == TR_ROLE_MATRIX || s->role == TR_ROLE_EMBEDDING);
@@ -159,9 +160,9 @@ static void splitting_a_range_changes_no_bit(void **state) {
                            high = {0, N - cut, TR_ROLE_MATRIX};
     for (int64_t t = 1; t <= 3; t++) {
       for (size_t i = 0; i < N; i++) g[i] = gradient(i, t);
-      tr_optim_update(&c, &adamw, t, 0.01, 1, &all, 1, w[0], g, one);
-      tr_optim_update(&c, &adamw, t, 0.01, 1, &low, 1, w[1], g, two);
-      tr_optim_update(&c, &adamw, t, 0.01, 1, &high, 1, w[1] + cut, g + cut, rest);
+      tr_optim_update(&c, &adamw, t, 0.01, 1, &all, 1, w[0], g, one, TR_F32, NULL);
+      tr_optim_update(&c, &adamw, t, 0.01, 1, &low, 1, w[1], g, two, TR_F32, NULL);
+      tr_optim_update(&c, &adamw, t, 0.01, 1, &high, 1, w[1] + cut, g + cut, rest, TR_F32, NULL);
     }
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     assert_memory_equal(v[0], v[1], sizeof v[0]);
@@ -177,7 +178,7 @@ static void very_late_steps_are_finite(void **state) {
   float *const all[] = {m, v};
   const tr_optim_segment s = {0, 1, TR_ROLE_BIAS};
   assert_int_equal(tr_compute_open(tr_kernels_reference(), NULL, NULL, &c), TR_OK);
-  tr_optim_update(&c, &adamw, (int64_t)1 << 40, 0.1, 1, &s, 1, w, g, all);
+  tr_optim_update(&c, &adamw, (int64_t)1 << 40, 0.1, 1, &s, 1, w, g, all, TR_F32, NULL);
   assert_true(fabs((double)w[0] - 0.9) < 1e-5);
   tr_compute_close(&c);
 }

@@ -109,7 +109,8 @@ static void steps_allocate_nothing(void **state) {
     c.kernels = k & 2 ? tr_kernels_cpu() : NULL;
     assert_true(rh_works(rh_open(&c, NULL, &r)));
     tr_run_destroy(r.run);
-    r.options.observer = (tr_run_observer){look, look, &w};
+    r.options.nobserver = 1;
+    r.options.observer[0] = (tr_run_observer){.op_begin = look, .op_end = look, .user = &w};
     assert_true(rh_works(tr_run_create(&r.options, &r.run)));
     tr_run_init_weights(r.run, 5);
     tr_step_result done;

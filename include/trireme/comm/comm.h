@@ -79,6 +79,11 @@ int tr_group_member(const tr_group *group, int index); // job rank of group inde
 // collectives here cut data by owner. Pure function.
 void tr_slice(size_t n, int size, int index, size_t grain, size_t *start, size_t *count);
 
+// Collective; blocks. Memory that all ranks of the group read and write at the same address, from the arena of group
+// index 0, which takes all of it (given back by resetting that arena). For groups whose ranks share a machine;
+// TR_ERR_MEMORY when the arena has no room. Zeroed on first use of a fresh arena.
+tr_status tr_group_shared(tr_group *group, size_t nbyte, void **out);
+
 // ---- operations
 //
 // Errors: TR_ERR_USAGE for arguments that cannot be right, or that differ between ranks (which stops the job);
@@ -91,6 +96,16 @@ tr_status tr_group_allreduce(tr_group *group, void *data, size_t nelem, tr_dtype
 // may be src + rank * nelem (in place); the rest of src is left unspecified.
 tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
                                   tr_request **request);
+// Told of each part of an operation's result right after it was written, while it is in the cache: elements
+// [first, first + count) of dst, in ascending order. Called by the thread that advances the operation.
+typedef void (*tr_part_done)(void *user, size_t first, size_t count);
+// Collective. Rank r receives op over ranks of src[start[r] .. start[r + 1]) in dst, as dst_type: `type`, or f32 when
+// `type` is bf16 (then nothing is rounded). `start` has size + 1 ascending entries, equal on all ranks, and is read until
+// the operation ends. dst may be src + start[rank] when the types are equal (in place); the rest of src is left as it is.
+// Parts end on multiples of `grain` elements counted from dst (but for the last). `done` may be NULL.
+tr_status tr_group_reduce_scatter_v(tr_group *group, void *src, void *dst, const size_t *start, tr_dtype type,
+                                    tr_dtype dst_type, tr_reduce_op op, size_t grain, tr_part_done done, void *user,
+                                    tr_request **request);
 // Collective. dst has size * nelem elements, block r from rank r's src (nelem). In place: src is dst + rank * nelem.
 tr_status tr_group_allgather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
                              tr_request **request);

@@ -39,15 +39,29 @@ void tr_compute_close(tr_compute *compute);
 
 static inline tr_dtype tr_wide(tr_dtype type) { return type == TR_F64 ? TR_F64 : TR_F32; }
 
+// A weight W [rows, cols] in the order in which a product's inner loop reads it, made once per update instead of once
+// per product. FORWARD is for x W^T (trans_b, n = rows, k = cols), BACKWARD for dy W (n = cols, k = rows).
+typedef enum tr_pack { TR_PACK_FORWARD, TR_PACK_BACKWARD, TR_PACKS } tr_pack;
+
+// What is done with a product on its way to memory, while it is in registers or the first-level cache. P = A B + bias.
+typedef enum tr_epilogue {
+  TR_EPILOGUE_NONE,          // C (+)= P
+  TR_EPILOGUE_GELU,          // aux = P (aux NULL: not wanted), C = gelu(P rounded to `type`)
+  TR_EPILOGUE_GELU_BACKWARD, // C = P * gelu'(aux)
+} tr_epilogue;
+
 // C[m, n] (+)= A B (+ bias on every row). A is [m, k], or [k, m] when trans_a; B is [k, n], or [n, k] when
 // trans_b. Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n
-// elements, NULL for none.
+// elements, NULL for none. `b_packed`: B is what the table's pack made of a whole weight, FORWARD when trans_b, else
+// BACKWARD; ldb is not read, the bits of the result are those of the plain B. With an epilogue, `add` is 0 and C has `type`.
 typedef struct tr_matmul {
   int64_t m, n, k;
   int trans_a, trans_b;
   int64_t lda, ldb, ldc;
   tr_dtype type, type_c;
-  int add;
+  int add, b_packed;
+  tr_epilogue epilogue;
+  void *aux; // [m, n], ldc, type
 } tr_matmul;
 
 // Dropout by counter: element (row, feature) is kept when uniform(key, sample[row], position[row], feature) >= p and
@@ -130,6 +144,7 @@ typedef struct tr_head_loss {
   double scale;          // 1 / (valid tokens of the whole step)
   const void *x;         // [rows, width]
   const void *w;         // [vocab, width]
+  const void *packed[TR_PACKS]; // of w; NULL: not packed
   const int32_t *target; // [rows]
   void *loss;            // [rows], wide
   void *dx;              // [rows, width], type; may be NULL
@@ -140,6 +155,7 @@ typedef struct tr_head_loss {
 // One step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization") on a flat range, f32:
 // g' = grad_scale g; m = b1 m + (1-b1) g'; v = b2 v + (1-b2) g'^2;
 // w = w - lr (decay w + (m / bias1) / (sqrt(v / bias2) + eps)), bias_i = 1 - b_i^t given by the caller.
+// Both optimizers also write the new weights as `type` to `working`, unless that is NULL.
 typedef struct tr_adamw {
   float lr, beta1, beta2, eps, decay, bias1, bias2, grad_scale;
 } tr_adamw;
@@ -158,6 +174,12 @@ struct tr_kernels {
   tr_status (*matmul)(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
                       void *out);
   size_t (*matmul_scratch)(const tr_matmul *p, int nthread);
+  // Bytes that a packed weight [rows, cols] takes; 0: this table gains nothing by it. NULL: never.
+  size_t (*pack_size)(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
+  // Write part `part` of `parts` of the packed form of w. Parts are disjoint and make the whole, whatever their number,
+  // so several ranks may pack one weight.
+  void (*pack)(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w, int part,
+               int parts, void *packed);
 
   // y = (x - mean) * rstd * gamma + beta over rows of `width`; mean and rstd [rows], wide (may be NULL: not wanted).
   void (*layernorm_forward)(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, float eps, const void *x,
@@ -217,9 +239,12 @@ struct tr_kernels {
                      int add);
   size_t (*column_sum_scratch)(int64_t rows, int64_t width, tr_dtype type);
 
-  void (*adamw)(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v);
-  void (*sgd)(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum);
-  double (*sum_squares)(const tr_compute *c, size_t n, const float *x); // f64 sums in an order fixed by n
+  void (*adamw)(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v,
+                tr_dtype type, void *working);
+  void (*sgd)(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum, tr_dtype type,
+              void *working);
+  // out[i] = sum of squares of elements [i block, (i + 1) block) below n, in f64, in an order fixed by the count.
+  void (*sum_squares)(const tr_compute *c, size_t n, size_t block, const float *x, double *out);
   void (*add)(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y); // y += x
   void (*convert)(const tr_compute *c, size_t n, tr_dtype from, const void *x, tr_dtype to, void *y);
 };

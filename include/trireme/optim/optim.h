@@ -33,10 +33,11 @@ const char *tr_optim_state_name(const tr_optim *optim, int i); // "exp_avg", "ex
 int tr_optim_decays(const tr_optim *optim, tr_param_role role);
 
 // Update w in place from g for update number `step` (from 1) at rate lr, gradients first multiplied by grad_scale
-// (the clip factor). state[i] has as many elements as w. Elements outside every segment (padding) are left alone.
+// (the clip factor). state[i] has as many elements as w. The new weights also go, as `type`, to `working`, which has as
+// many elements as w (NULL: w is the working copy). Elements outside every segment (padding) are left alone.
 void tr_optim_update(const tr_compute *c, const tr_optim *optim, int64_t step, double lr, double grad_scale,
-                     const tr_optim_segment *segments, size_t nsegment, float *w, const float *g,
-                     float *const *state);
+                     const tr_optim_segment *segments, size_t nsegment, float *w, const float *g, float *const *state,
+                     tr_dtype type, void *working);
 
 // Clip factor for a gradient norm: min(1, max_norm / (norm + 1e-6)); 1 when max_norm <= 0.
 double tr_clip_factor(double norm, double max_norm);

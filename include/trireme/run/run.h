@@ -20,12 +20,17 @@
 
 typedef struct tr_run tr_run;
 
-// Told about operations as they happen: tracing, counters, fault and delay injection. Any function may be NULL.
+// Told about operations and pieces as they happen: tracing, profiles, fault and delay injection. Any function may be
+// NULL. All calls come from the thread that runs the step. A communication operation begins when it is started and ends
+// when its result is here; several may be open at once. piece_* surround one call of a piece's functions within `op`.
 typedef struct tr_run_observer {
   void (*op_begin)(void *user, int64_t step, uint32_t index, const tr_op *op);
   void (*op_end)(void *user, int64_t step, uint32_t index, const tr_op *op);
+  void (*piece_begin)(void *user, int piece, const tr_op *op, const tr_model_input *input);
+  void (*piece_end)(void *user, int piece, const tr_op *op, const tr_model_input *input);
   void *user;
 } tr_run_observer;
+enum { TR_RUN_OBSERVERS = 4 };
 
 typedef struct tr_run_options {
   size_t size; // of this struct, set by init
@@ -43,7 +48,8 @@ typedef struct tr_run_options {
   tr_optim optim;
   double clip;   // largest gradient norm, <= 0: no clipping
   uint64_t seed; // dropout
-  tr_run_observer observer;
+  int nobserver;
+  tr_run_observer observer[TR_RUN_OBSERVERS];
 } tr_run_options;
 void tr_run_options_init(tr_run_options *options);
 

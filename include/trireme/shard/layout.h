@@ -17,6 +17,9 @@
 #include "trireme/optim/optim.h"
 
 enum { TR_LAYOUT_ALIGN = 64 }; // elements
+// Units are cut into blocks of this many elements from their start (the last may be shorter). Blocks are what ranks own,
+// and each has its own sum of squares, so that a gradient norm has the same bits whoever owns what.
+enum { TR_LAYOUT_BLOCK = 8192 };
 
 typedef struct tr_layout {
   int nunit, nparam;
@@ -29,6 +32,12 @@ typedef struct tr_layout {
 
 tr_status tr_layout_build(const tr_model *model, tr_layout *out); // TR_ERR_MEMORY; the caller destroys *out
 void tr_layout_destroy(tr_layout *layout);
+
+int64_t tr_layout_blocks(const tr_layout *layout, int unit); // in units 0 .. unit - 1; unit == nunit: all
+// The part of units [unit_begin, unit_end) that `rank` of `size` owns: a run of whole blocks, as even as blocks allow;
+// element *first from the layout's start, *count elements (0 allowed). Runs of all ranks follow each other.
+void tr_layout_own(const tr_layout *layout, int unit_begin, int unit_end, int size, int rank, int64_t *first,
+                   int64_t *count);
 
 // The optimizer segments of elements [first, first + count): one per parameter that intersects, start relative to
 // first. Writes at most `capacity` and returns how many there are.

@@ -41,8 +41,17 @@ typedef enum tr_op_kind {
       TR_OP_KIND_COUNT
 } tr_op_kind;
 
-// What a REDUCE sums.
-typedef enum tr_op_role { TR_ROLE_NONE, TR_ROLE_GRADIENT, TR_ROLE_COUNT, TR_ROLE_LOSS } tr_op_role;
+// What a REDUCE sums (SQUARES: the parts of the squared gradient norm, gathered from their owners), and what a GATHER makes
+// whole on all ranks.
+typedef enum tr_op_role {
+  TR_ROLE_NONE,
+  TR_ROLE_GRADIENT,
+  TR_ROLE_COUNT,
+  TR_ROLE_LOSS,
+  TR_ROLE_SQUARES,
+  TR_ROLE_WEIGHTS,
+  TR_ROLE_PACKED
+} tr_op_role;
 typedef enum tr_lane { TR_LANE_COMPUTE, TR_LANE_COMM } tr_lane;
 typedef enum tr_phase { TR_PHASE_TRAIN, TR_PHASE_EVAL } tr_phase;
 
@@ -80,12 +89,18 @@ enum {
 
 typedef enum tr_grad_sync { TR_SYNC_LAST, TR_SYNC_EVERY } tr_grad_sync;
 
+// What the backward pass computes again instead of keeping it from the forward pass: nothing; what cheap pieces write
+// (tr_piece_ops.cheap: attention, norms, activations); everything inside a unit but the values that enter it.
+typedef enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_SELECTIVE, TR_RECOMPUTE_FULL } tr_recompute;
+
 typedef struct tr_step_options {
   int microbatches;        // per rank and step
   int dp;                  // ranks that gradients are summed over
   int split_backward;      // I then W instead of B (later schedules use it; results are equal)
   tr_grad_sync grad_sync;  // reduce after the last micro-batch, or after every one
   int64_t bucket_elements; // reduce in buckets of at least this many elements; 0: one bucket per unit
+  int zero; // ZeRO stage. 0: every rank updates everything; 1: each its part of every bucket, then weights are gathered
+  int recompute; // tr_recompute
 } tr_step_options;
 
 typedef struct tr_bucket {

@@ -57,12 +57,15 @@ typedef struct tr_train_config {
     int64_t sequences, micro;
   } batch; // micro -1: as much as divides, at most 8
   struct {
-    int64_t dp, tp, pp, cp; // dp -1: what is left of the ranks
+    int64_t dp, tp, pp, cp, zero; // dp -1: what is left of the ranks
     char *map;
   } parallel;
   struct {
-    int compute; // tr_compute_choice
+    int compute, grad_wire; // tr_compute_choice
   } precision;
+  struct {
+    int recompute, pack; // tr_recompute, flag
+  } memory;
   struct {
     int kind, nesterov, decay_all; // tr_optim_kind
     double beta1, beta2, eps, weight_decay, momentum, clip;
@@ -93,6 +96,8 @@ typedef struct tr_train_config {
     int64_t ranks, threads; // threads -1: cores / ranks
     double deadline;
     int bind, launch, kernels, progress; // tr_launch_mode, tr_kernels_choice, tr_progress_choice
+    char *trace;     // "": none
+    int64_t profile; // steps between profile tables, 0: none
   } run;
 } tr_train_config;
 
