@@ -164,8 +164,7 @@ static void reduce_part(tr_request *r, const char **src, size_t at, size_t n) {
 
 static void reduce_scatter_v_combine(tr_request *r) {
   const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++)
-    src[i] = (const char *)record_of(r, i)->payload + own_start(r) * r->width;
+  for (int i = 0; i < r->group->size; i++) src[i] = (const char *)record_of(r, i)->payload + own_start(r) * r->width;
   reduce_part(r, src, 0, own_count(r));
 }
 

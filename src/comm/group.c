@@ -201,8 +201,8 @@ tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
   TR_TRY(tr_group_broadcast(g, &memory, sizeof memory, TR_U8, 0, NULL)); // arenas lie at equal addresses in all ranks
   *out = memory;
   if (memory || nbyte == 0) return TR_OK;
-  return tr_error(TR_ERR_MEMORY, "group '%s' has no room for %zu shared bytes in the arena of rank %d%s%s", g->name, nbyte,
-                  g->ranks[0], *why ? ": " : "", why);
+  return tr_error(TR_ERR_MEMORY, "group '%s' has no room for %zu shared bytes in the arena of rank %d%s%s", g->name,
+                  nbyte, g->ranks[0], *why ? ": " : "", why);
 }
 
 void tr__group_free(tr_group *g) {

@@ -90,8 +90,8 @@ INLINE void load_int(tr_dtype type, int64_t *out, const char *src, int n) {
 }
 
 // One block of each class: sum the sources' elements into `out`, BLOCK * 8 bytes.
-INLINE void block_f32(tr_dtype type, tr_dtype to, tr_reduce_op op, int nsrc, const char *const *src, size_t offset, int n,
-                      char *out) {
+INLINE void block_f32(tr_dtype type, tr_dtype to, tr_reduce_op op, int nsrc, const char *const *src, size_t offset,
+                      int n, char *out) {
   stack_f32 s;
   int depth = 0;
   for (int i = 0; i < nsrc; i++) {

@@ -294,8 +294,8 @@ static tr_status check_parts(const tr_group *g, const size_t *start, tr_dtype ty
                       start[i], start[i + 1]);
   int widens = dst_type == TR_F32 && (type == TR_BF16 || type == TR_F16);
   if (dst_type == type || widens) return TR_OK;
-  return tr_error(TR_ERR_USAGE, "%s of group '%s': sums of this type go to the same type, or f32 for narrow floats", name,
-                  g->name);
+  return tr_error(TR_ERR_USAGE, "%s of group '%s': sums of this type go to the same type, or f32 for narrow floats",
+                  name, g->name);
 }
 
 void tr__tell_part(tr_request *r, size_t count) {
@@ -312,7 +312,8 @@ tr_status tr_group_reduce_scatter_v(tr_group *g, void *src, void *dst, const siz
   TR_TRY(check_parts(g, start, type, dst_type));
   size_t total = start[g->size], own = start[g->index + 1] - start[g->index];
   TR_TRY(check_call(g, TR__REDUCE_SCATTER_V, src, own ? dst : src, total, type));
-  tr_request *r = new_collective(g, TR__REDUCE_SCATTER_V, src, dst, total, type, op, (int)hash_starts(start, g->size + 1));
+  tr_request *r =
+      new_collective(g, TR__REDUCE_SCATTER_V, src, dst, total, type, op, (int)hash_starts(start, g->size + 1));
   if (!r) return no_memory(g, TR__REDUCE_SCATTER_V);
   r->start = start;
   r->dst_type = dst_type;

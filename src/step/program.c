@@ -202,24 +202,52 @@ static uint32_t append_loss(lowering *low) {
   return index;
 }
 
-// NORM waits for every reduction, updates for NORM, and the first forward of the next step for what was published.
-static void lower_state(lowering *low, uint32_t first_forward) {
+static uint32_t append_units(lowering *low, tr_op_kind kind, tr_lane lane, int unit_begin, int unit_end) {
+  tr_op op = new_op(kind, lane);
+  op.unit_begin = (uint16_t)unit_begin;
+  op.unit_end = (uint16_t)unit_end;
+  return append_op(low, op);
+}
+
+// Everything that every rank did `after` an operation is known to all, once this has ended.
+static uint32_t append_gather(lowering *low, tr_op_role role, uint32_t after) {
+  uint32_t gather = append_units(low, TR_OP_GATHER, TR_LANE_COMM, 0, low->model->nunit);
+  if (!low->failed) low->program->op[gather].role = (uint8_t)role;
+  append_edge(low, gather, after, 0);
+  return gather;
+}
+
+// NORM waits for every reduction; with owned parts, for the sums of squares of all owners.
+static uint32_t lower_norm(lowering *low) {
   const tr_program *p = low->program;
-  uint32_t loss = append_loss(low), norm = append_op(low, new_op(TR_OP_NORM, TR_LANE_COMPUTE));
-  for (uint32_t i = 0; i < loss && !low->failed; i++)
-    if (p->op[i].kind == TR_OP_REDUCE && p->op[i].role == TR_ROLE_GRADIENT) append_edge(low, norm, i, 0);
-  append_edge(low, norm, loss, 0);
-  for (int unit = 0; unit < low->model->nunit; unit++) {
-    tr_op op = new_op(TR_OP_UPDATE, TR_LANE_COMPUTE);
-    op.unit_begin = (uint16_t)unit;
-    op.unit_end = (uint16_t)(unit + 1);
-    uint32_t update = append_op(low, op);
-    op.kind = TR_OP_PUBLISH;
-    uint32_t publish = append_op(low, op);
-    append_edge(low, update, norm, 0);
-    append_edge(low, publish, update, 0);
-    append_edge(low, first_forward, publish, -1);
+  uint32_t loss = append_loss(low), squares = loss;
+  if (low->options->zero) {
+    tr_op op = new_op(TR_OP_REDUCE, TR_LANE_COMM);
+    op.role = TR_ROLE_SQUARES;
+    squares = append_op(low, op);
   }
+  uint32_t norm = append_op(low, new_op(TR_OP_NORM, TR_LANE_COMPUTE)), reader = low->options->zero ? squares : norm;
+  for (uint32_t i = 0; i < loss && !low->failed; i++)
+    if (p->op[i].kind == TR_OP_REDUCE && p->op[i].role == TR_ROLE_GRADIENT) append_edge(low, reader, i, 0);
+  append_edge(low, norm, loss, 0);
+  if (low->options->zero) append_edge(low, norm, squares, 0);
+  return norm;
+}
+
+// Updates wait for NORM, and the first forward of the next step for what was published.
+static void lower_state(lowering *low, uint32_t first_forward) {
+  const int nunit = low->model->nunit;
+  uint32_t norm = lower_norm(low), update = norm, publish = norm;
+  for (int unit = 0; unit < nunit; unit++) {
+    update = append_units(low, TR_OP_UPDATE, TR_LANE_COMPUTE, unit, unit + 1);
+    append_edge(low, update, norm, 0);
+  }
+  uint32_t whole = low->options->zero ? append_gather(low, TR_ROLE_WEIGHTS, update) : update;
+  for (int unit = 0; unit < nunit; unit++) {
+    publish = append_units(low, TR_OP_PUBLISH, TR_LANE_COMPUTE, unit, unit + 1);
+    append_edge(low, publish, whole, 0);
+  }
+  append_edge(low, first_forward, low->options->zero ? append_gather(low, TR_ROLE_PACKED, publish) : publish, -1);
 }
 
 // Edges of one operation side by side, in the order in which they were added.
@@ -266,6 +294,8 @@ static tr_status check_sizes(const tr_step_model *model, const tr_step_options *
   if (options->microbatches < 1 || options->microbatches > TR_STEP_MICROBATCHES)
     return tr_error(TR_ERR_PLAN, "a step has 1 to %d micro-batches per rank, not %d", TR_STEP_MICROBATCHES,
                     options->microbatches);
+  if (options->zero < 0 || options->zero > 1)
+    return tr_error(TR_ERR_PLAN, "ZeRO stage %d is not known: 0 or 1", options->zero);
   if (options->dp < 1) return tr_error(TR_ERR_PLAN, "gradients are summed over at least 1 rank, not %d", options->dp);
   for (int i = 0; i < model->nunit; i++)
     if (model->unit_last_piece[i] < 0 || model->unit_last_piece[i] >= model->npiece)

@@ -17,17 +17,17 @@ typedef struct checker {
   const tr_program *program;
   const tr_step_model *model;
   const tr_step_options *options;
-  unsigned char *input, *weight;      // [microbatches * npiece] backward passes done
-  unsigned char *forward;             // [microbatches * npiece]
-  int *slot;                          // [microbatches * 3] slots of F-I, F-W, I-W in use, -1
-  unsigned char *updated, *published; // [nunit]
-  uint32_t *reduce;                   // [microbatches * nunit] operation + 1 that sums this micro-batch's gradient
-  uint32_t single[4];                 // operation + 1: NORM, and REDUCE of each role
-  uint64_t *ended;                    // [nop * nword] bits: what has ended when an operation starts
+  unsigned char *input, *weight;       // [microbatches * npiece] backward passes done
+  unsigned char *forward;              // [microbatches * npiece]
+  int *slot;                           // [microbatches * 3] slots of F-I, F-W, I-W in use, -1
+  unsigned char *updated, *published;  // [nunit]
+  uint32_t *reduce;                    // [microbatches * nunit] operation + 1 that sums this micro-batch's gradient
+  uint32_t single[TR_ROLE_PACKED + 1]; // operation + 1: NORM, and REDUCE or GATHER of each role
+  uint64_t *ended;                     // [nop * nword] bits: what has ended when an operation starts
   size_t nword;
 } checker;
 
-enum { NORM_AT = 0 }; // in `single`; a REDUCE is at its role
+enum { NORM_AT = 0 }; // in `single`; REDUCE and GATHER are at their role
 
 static tr_status broken(const checker *c, uint32_t op, const char *rule) {
   return tr_error(TR_ERR_PLAN, "step program: operation %u (%s, micro-batch %d) %s", op,
@@ -47,6 +47,7 @@ static void mark_ended(const checker *c, uint32_t op, uint32_t before, int itsel
 // ---- each operation alone
 
 static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W; }
+static int is_gather(const tr_op *op) { return op->kind == TR_OP_GATHER; }
 static int is_backward(const tr_op *op) { return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W; }
 
 static tr_status check_slots(const checker *c, uint32_t i) {
@@ -62,14 +63,18 @@ static tr_status check_slots(const checker *c, uint32_t i) {
 
 static tr_status check_fields(const checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
-  int is_unit_op = op->kind == TR_OP_UPDATE || op->kind == TR_OP_PUBLISH ||
+  int is_unit_op = op->kind == TR_OP_UPDATE || op->kind == TR_OP_PUBLISH || is_gather(op) ||
                    (op->kind == TR_OP_REDUCE && op->role == TR_ROLE_GRADIENT);
+  int last_sum = c->options->zero ? TR_ROLE_SQUARES : TR_ROLE_LOSS,
+      communicates = op->kind == TR_OP_REDUCE || is_gather(op);
   if (!is_pass(op) && !is_unit_op && op->kind != TR_OP_NORM && op->kind != TR_OP_REDUCE)
     return broken(c, i, "is of a kind that this lowering does not use");
-  if (op->lane != (op->kind == TR_OP_REDUCE ? TR_LANE_COMM : TR_LANE_COMPUTE))
-    return broken(c, i, "is in the wrong lane");
-  if (op->kind == TR_OP_REDUCE && (op->role < TR_ROLE_GRADIENT || op->role > TR_ROLE_LOSS))
+  if (is_gather(op) && !c->options->zero) return broken(c, i, "gathers what every rank has");
+  if (op->lane != (communicates ? TR_LANE_COMM : TR_LANE_COMPUTE)) return broken(c, i, "is in the wrong lane");
+  if (op->kind == TR_OP_REDUCE && (op->role < TR_ROLE_GRADIENT || op->role > last_sum))
     return broken(c, i, "does not say what it sums");
+  if (is_gather(op) && op->role != TR_ROLE_WEIGHTS && op->role != TR_ROLE_PACKED)
+    return broken(c, i, "does not say what it gathers");
   if (is_pass(op) && (op->piece_begin >= op->piece_end || op->piece_end > (uint32_t)c->model->npiece))
     return broken(c, i, "names pieces that the model does not have");
   if (is_unit_op && (op->unit_begin >= op->unit_end || op->unit_end > c->model->nunit))
@@ -225,6 +230,9 @@ static tr_status check_reduce(const checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
   const tr_program *p = c->program;
   for (uint32_t j = 0; j < p->nop; j++) {
+    int is_sum = p->op[j].kind == TR_OP_REDUCE && p->op[j].role == TR_ROLE_GRADIENT;
+    if (op->role == TR_ROLE_SQUARES && is_sum && !has_ended(c, j, i))
+      return broken(c, i, "does not wait for the sums whose squares it gathers");
     if (op->role == TR_ROLE_LOSS && is_backward(&p->op[j]) && p->op[j].kind != TR_OP_W &&
         p->op[j].piece_end == (uint32_t)c->model->npiece && !has_ended(c, j, i))
       return broken(c, i, "does not wait for the losses that it sums");
@@ -248,6 +256,8 @@ static tr_status check_norm(const checker *c, uint32_t i) {
 static tr_status check_state(const checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
   if (!has_ended(c, c->single[NORM_AT] - 1, i)) return broken(c, i, "does not wait for the norm");
+  if (op->kind == TR_OP_PUBLISH && c->options->zero && !has_ended(c, c->single[TR_ROLE_WEIGHTS] - 1, i))
+    return broken(c, i, "does not wait for the weights of other ranks");
   for (int unit = op->unit_begin; unit < op->unit_end; unit++) {
     if (op->kind == TR_OP_UPDATE && c->updated[unit]++) return broken(c, i, "repeats an update");
     if (op->kind == TR_OP_UPDATE) continue;
@@ -257,11 +267,23 @@ static tr_status check_state(const checker *c, uint32_t i) {
   return TR_OK;
 }
 
+// A GATHER speaks for all units: everything of the kind that it follows has ended.
+static tr_status check_gather(const checker *c, uint32_t i) {
+  const tr_op *op = &c->program->op[i];
+  tr_op_kind before = op->role == TR_ROLE_WEIGHTS ? TR_OP_UPDATE : TR_OP_PUBLISH;
+  if (op->unit_begin != 0 || op->unit_end != c->model->nunit) return broken(c, i, "gathers only some units");
+  for (uint32_t j = 0; j < c->program->nop; j++)
+    if (c->program->op[j].kind == before && !has_ended(c, j, i))
+      return broken(c, i, "does not wait for what it gathers");
+  return TR_OK;
+}
+
 static tr_status check_order(const checker *c, uint32_t i) {
   const tr_op *op = &c->program->op[i];
   switch ((tr_op_kind)op->kind) {
   case TR_OP_REDUCE: return check_reduce(c, i);
   case TR_OP_NORM: return check_norm(c, i);
+  case TR_OP_GATHER: return check_gather(c, i);
   case TR_OP_UPDATE:
   case TR_OP_PUBLISH: return check_state(c, i);
   default: break;
@@ -290,7 +312,7 @@ static tr_status check_temporaries(const checker *c) {
 static tr_status check_present(checker *c) {
   const tr_program *p = c->program;
   for (uint32_t i = 0; i < p->nop; i++) {
-    if (p->op[i].kind == TR_OP_REDUCE) TR_TRY(note_reduce(c, i));
+    if (p->op[i].kind == TR_OP_REDUCE || is_gather(&p->op[i])) TR_TRY(note_reduce(c, i));
     if (p->op[i].kind == TR_OP_NORM && c->single[NORM_AT]) return broken(c, i, "repeats the norm");
     if (p->op[i].kind == TR_OP_NORM) c->single[NORM_AT] = i + 1;
   }
@@ -299,6 +321,10 @@ static tr_status check_present(checker *c) {
                     !c->single[NORM_AT]         ? "norm"
                     : !c->single[TR_ROLE_COUNT] ? "count of valid tokens"
                                                 : "sum of the losses");
+  for (int role = TR_ROLE_SQUARES; c->options->zero && role <= TR_ROLE_PACKED; role++)
+    if (!c->single[role])
+      return tr_error(TR_ERR_PLAN, "step program: the %s is missing",
+                      role == TR_ROLE_SQUARES ? "sum of squares" : "gathering of weights");
   for (int mb = 0; mb < p->microbatches; mb++)
     for (int unit = 0; unit < c->model->nunit; unit++)
       if ((c->options->grad_sync == TR_SYNC_EVERY || mb == p->microbatches - 1) &&

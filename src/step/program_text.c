@@ -4,7 +4,7 @@
 #include "trireme/step/program.h"
 
 static void print_what(const tr_program *program, const tr_op *op, tr_text *out) {
-  static const char *const role[] = {"", "gradients", "valid tokens", "loss"};
+  static const char *const role[] = {"", "gradients", "valid tokens", "loss", "squares", "weights", "packed weights"};
   switch ((tr_op_kind)op->kind) {
   case TR_OP_REDUCE:
     tr_text_append(out, "%s", role[op->role]);
@@ -12,6 +12,7 @@ static void print_what(const tr_program *program, const tr_op *op, tr_text *out)
       tr_text_append(out, " bucket %d of %d, units %d..%d", op->bucket, program->nbucket, op->unit_begin,
                      op->unit_end - 1);
     break;
+  case TR_OP_GATHER: tr_text_append(out, "%s", role[op->role]); break;
   case TR_OP_UPDATE:
   case TR_OP_PUBLISH: tr_text_append(out, "unit %d", op->unit_begin); break;
   case TR_OP_NORM: break;

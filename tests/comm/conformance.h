@@ -195,8 +195,8 @@ static inline float cf_wide_sum(tr_dtype type, const tr_group *g, size_t i, uint
 }
 
 // Parts that grow with the square of the rank: the first may be empty.
-static inline tr_status cf_reduce_scatter_v(tr_group *g, char *src, char *other, size_t n, tr_dtype type, size_t grain,
-                                            uint32_t salt, int in_place) {
+static inline tr_status cf_reduce_scatter_v(tr_group *g, char *src, char *other, size_t n, tr_dtype type,
+                                            size_t grain, uint32_t salt, int in_place) {
   size_t size = (size_t)tr_group_size(g), total = n * size, start[TR__RANKS + 1], me = (size_t)tr_group_rank(g);
   for (size_t i = 0; i <= size; i++) start[i] = total * i * i / (size * size);
   int widens = !in_place && (type == TR_BF16 || type == TR_F16);

@@ -31,7 +31,9 @@ typedef struct sr_rank {
   signed char fi[SR_SLOTS][SR_PIECES], fw[SR_SLOTS][SR_PIECES], iw[SR_SLOTS][SR_PIECES]; // whose, -1
   unsigned char forward[SR_MICRO][SR_PIECES], input[SR_MICRO][SR_PIECES], weight[SR_MICRO][SR_PIECES];
   int counted, losses, loss_in_sum, loss_done, normed, updated[SR_UNITS], published[SR_UNITS];
-  const char *wrong; // first thing that went wrong
+  int zero, ended_sums, squares_of, updates, publishes; // squares_of: sums whose squares are gathered
+  int gathered[2], gathering[2];                        // weights, packed weights: units that a GATHER covers
+  const char *wrong;                                    // first thing that went wrong
 } sr_rank;
 
 static inline uint32_t sr_random(uint64_t *state, uint32_t n) {
@@ -74,6 +76,8 @@ static inline void sr_backward(sr_rank *r, const tr_op *op, int p) {
 
 static inline void sr_norm(sr_rank *r) {
   sr_wrong(r, !r->counted || !r->loss_done || r->normed, "norm without sums, or again");
+  sr_wrong(r, r->zero && (r->squares_of == 0 || r->squares_of != r->ended_sums),
+           "norm without the squares of all sums");
   r->normed = 1;
   for (int u = 0; u < r->model->nunit; u++) {
     sr_wrong(r, !r->every && r->summed[u] != 1, "norm of gradients not summed once");
@@ -100,14 +104,20 @@ static inline void sr_compute(sr_rank *r, const tr_op *op) {
   else
     for (int u = op->unit_begin; u < op->unit_end; u++) {
       sr_wrong(r, !r->normed, "state before the norm");
-      if (op->kind == TR_OP_UPDATE)
-        r->updated[u]++;
-      else
-        sr_wrong(r, r->updated[u] != 1, "published before its update"), r->published[u]++;
+      if (op->kind == TR_OP_UPDATE) {
+        r->updated[u]++, r->updates++;
+      } else {
+        sr_wrong(r, r->updated[u] != 1, "published before its update");
+        sr_wrong(r, r->zero && r->gathered[0] != r->model->nunit, "published before all ranks' updates");
+        r->published[u]++, r->publishes++;
+      }
     }
 }
 
 static inline void sr_start_sum(sr_rank *r, const tr_op *op) {
+  if (op->role == TR_ROLE_SQUARES) r->gathering[0] = r->ended_sums;
+  if (op->role == TR_ROLE_WEIGHTS) r->gathering[0] = r->updates;
+  if (op->role == TR_ROLE_PACKED) r->gathering[1] = r->publishes;
   if (op->role == TR_ROLE_LOSS) r->loss_in_sum = r->losses;
   if (op->role != TR_ROLE_GRADIENT) return;
   for (int u = op->unit_begin; u < op->unit_end; u++) r->reading[u]++;
@@ -125,6 +135,10 @@ static inline void sr_end_gradient(sr_rank *r, const tr_op *op, int u) {
 }
 
 static inline void sr_end_sum(sr_rank *r, const tr_op *op) {
+  if (op->role == TR_ROLE_SQUARES) r->squares_of = r->gathering[0];
+  if (op->role == TR_ROLE_WEIGHTS) r->gathered[0] = r->gathering[0];
+  if (op->role == TR_ROLE_PACKED) r->gathered[1] = r->gathering[1];
+  r->ended_sums += op->role == TR_ROLE_GRADIENT;
   if (op->role == TR_ROLE_COUNT) r->counted = 1;
   if (op->role == TR_ROLE_LOSS) {
     sr_wrong(r, r->loss_in_sum != r->program->microbatches, "losses are missing in their sum");
@@ -178,6 +192,7 @@ static inline void sr_check_end(sr_rank *r) {
     sr_wrong(r, r->updated[u] != 1, "not updated once");
     sr_wrong(r, r->published[u] != 1, "not published once");
   }
+  sr_wrong(r, r->zero && r->gathered[1] != r->model->nunit, "the next step starts before all ranks have published");
 }
 
 // NULL: the result is right under the timing drawn from `seed`; `eager` 0..8: how readily communication advances.
@@ -191,6 +206,7 @@ static inline const char *sr_run(const tr_program *program, const tr_step_model 
   r.program = program;
   r.model = model;
   r.every = options->grad_sync == TR_SYNC_EVERY;
+  r.zero = options->zero;
   r.random = seed * 2 + 1;
   uint32_t head[2] = {0, 0};
   while (!r.wrong && sr_move(&r, head, eager)) {

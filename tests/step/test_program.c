@@ -37,7 +37,8 @@ static void make_subject(subject *s, uint64_t seed) {
                                  .dp = 1 + (int)sr_random(&random, 3),
                                  .split_backward = (int)sr_random(&random, 2),
                                  .grad_sync = sr_random(&random, 2) ? TR_SYNC_EVERY : TR_SYNC_LAST,
-                                 .bucket_elements = bucket[sr_random(&random, 3)]};
+                                 .bucket_elements = bucket[sr_random(&random, 3)],
+                                 .zero = (int)sr_random(&random, 2)};
   assert_int_equal(tr_program_build(&s->model, &s->options, &s->program), TR_OK);
   assert_true(s->program.nop < SR_OPS - 2);
 }
@@ -288,25 +289,54 @@ static void the_text_form_is_stable(void **state) {
   tr_text text = {0}, tokens = {0};
   assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
   tr_program_print(&program, &text);
-  assert_string_equal(
-      text.data, "   0 comm    REDUCE  valid tokens\n"
-                 "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 11 of step -1, 13 of step -1\n"
-                 "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
-                 "   3 compute F       stage 0 micro-batch 1 pieces 0..2\n"
-                 "   4 compute B       stage 0 micro-batch 1 pieces 2..2\n"
-                 "   5 comm    REDUCE  gradients bucket 0 of 2, units 1..1  after 4\n"
-                 "   6 compute B       stage 0 micro-batch 1 pieces 1..0\n"
-                 "   7 comm    REDUCE  gradients bucket 1 of 2, units 0..0  after 6\n"
-                 "   8 comm    REDUCE  loss  after 6\n"
-                 "   9 compute NORM      after 5, 7, 8\n"
-                 "  10 compute UPDATE  unit 0  after 9\n"
-                 "  11 compute PUBLISH unit 0  after 10\n"
-                 "  12 compute UPDATE  unit 1  after 9\n"
-                 "  13 compute PUBLISH unit 1  after 12\n");
+  assert_string_equal(text.data, "   0 comm    REDUCE  valid tokens\n"
+                                 "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 13 of step -1\n"
+                                 "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
+                                 "   3 compute F       stage 0 micro-batch 1 pieces 0..2\n"
+                                 "   4 compute B       stage 0 micro-batch 1 pieces 2..2\n"
+                                 "   5 comm    REDUCE  gradients bucket 0 of 2, units 1..1  after 4\n"
+                                 "   6 compute B       stage 0 micro-batch 1 pieces 1..0\n"
+                                 "   7 comm    REDUCE  gradients bucket 1 of 2, units 0..0  after 6\n"
+                                 "   8 comm    REDUCE  loss  after 6\n"
+                                 "   9 compute NORM      after 5, 7, 8\n"
+                                 "  10 compute UPDATE  unit 0  after 9\n"
+                                 "  11 compute UPDATE  unit 1  after 9\n"
+                                 "  12 compute PUBLISH unit 0  after 11\n"
+                                 "  13 compute PUBLISH unit 1  after 11\n");
   tr_program_tokens(&program, &tokens);
   assert_string_equal(tokens.data, "0F0,0B0,0F1,0B1");
   tr_text_free(&text);
   tr_text_free(&tokens);
+  tr_program_destroy(&program);
+}
+
+static void with_owned_parts_squares_and_weights_are_gathered(void **state) {
+  (void)state;
+  static const int last_piece[] = {0, 2};
+  static const int64_t start[] = {0, 64, 128};
+  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_options options = {.microbatches = 1, .dp = 2, .bucket_elements = 1 << 30, .zero = 1};
+  tr_program program;
+  tr_text text = {0};
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
+  tr_program_print(&program, &text);
+  assert_string_equal(text.data, "   0 comm    REDUCE  valid tokens\n"
+                                 "   1 compute F       stage 0 micro-batch 0 pieces 0..2  after 0, 12 of step -1\n"
+                                 "   2 compute B       stage 0 micro-batch 0 pieces 2..0 overwrites gradients\n"
+                                 "   3 comm    REDUCE  gradients bucket 0 of 1, units 0..1  after 2\n"
+                                 "   4 comm    REDUCE  loss  after 2\n"
+                                 "   5 comm    REDUCE  squares  after 3\n"
+                                 "   6 compute NORM      after 4, 5\n"
+                                 "   7 compute UPDATE  unit 0  after 6\n"
+                                 "   8 compute UPDATE  unit 1  after 6\n"
+                                 "   9 comm    GATHER  weights  after 8\n"
+                                 "  10 compute PUBLISH unit 0  after 9\n"
+                                 "  11 compute PUBLISH unit 1  after 9\n"
+                                 "  12 comm    GATHER  packed weights  after 11\n");
+  options.zero = 2;
+  tr_program refused;
+  assert_int_equal(tr_program_build(&model, &options, &refused), TR_ERR_PLAN);
+  tr_text_free(&text);
   tr_program_destroy(&program);
 }
 
@@ -363,6 +393,7 @@ int main(void) {
       cmocka_unit_test(the_message_names_operation_and_rule),
       cmocka_unit_test(a_cycle_is_a_deadlock),
       cmocka_unit_test(the_text_form_is_stable),
+      cmocka_unit_test(with_owned_parts_squares_and_weights_are_gathered),
       cmocka_unit_test(split_passes_print_as_i_and_w),
       cmocka_unit_test(an_evaluation_program_is_one_forward_pass),
       cmocka_unit_test(plans_without_micro_batches_are_refused),
