@@ -24,10 +24,21 @@ void tr__value_plan_free(tr__value_plan *plan);
 // Kernel scratch for the worst piece.
 size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 
+// What this rank owns of one bucket, and how far its squares are summed.
+typedef struct tr__share {
+  tr_run *run;
+  int64_t first; // element where the bucket starts
+  size_t *start; // [dp + 1] where each rank's part starts, from `first`
+  int unit;      // of the next block
+  int64_t at;    // where it starts
+  int64_t block; // its number
+} tr__share;
+
 struct tr_run {
   tr_run_options options;
-  tr_dtype wide;
-  int dp; // ranks in options.dp
+  tr_dtype wide, wire_type;
+  int dp, dp_rank; // ranks in options.dp, own index
+  int shares;      // zero 1 with several ranks
   // memory, one private arena and blocks of the rank's shared arena
   tr_arena memory, scratch;
   tr_arena own_shared; // stands in for the shared arena when there is no communicator
@@ -35,13 +46,19 @@ struct tr_run {
   tr__value_plan plan;
   char *slot[TR__CLASS_COUNT];                  // base of slot 0 of each class
   void *weights, *master, *gradients, *partial; // partial: one micro-batch's sums, grad_sync every
+  void *wire;                                   // gradients as they travel, NULL: as they are
+  char *packed;
+  size_t *packed_at; // [params][TR_PACKS] offset in `packed`, SIZE_MAX: not packed
+  tr__share *share;  // [buckets]
+  size_t *starts;    // of all shares
+  int *bucket_of;    // [units]
   float *state[TR_OPTIM_MAX_STATE];
-  double *squares;            // [blocks of the layout]
-  double *sums;               // [dp] per small REDUCE: valid tokens, loss
-  unsigned char *grad_first;  // [pieces * PORTS] facts of the model, looked up once
-  unsigned char *param_first; // [pieces * PARAMS]
-  tr_optim_segment *segment;  // [params]
-  tr_compute compute;
+  double *squares;                    // [blocks of the layout]
+  double *sums;                       // [dp] per role of a small exchange
+  unsigned char *grad_first;          // [pieces * PORTS] facts of the model, looked up once
+  unsigned char *param_first;         // [pieces * PARAMS]
+  tr_optim_segment *segment;          // [params]
+  tr_compute compute, inline_compute; // the second without the pool: what is done beside communication
   // the step under way
   const tr_model_input *input;
   int64_t step;
@@ -60,10 +77,21 @@ tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *i
 // Address of a place in the slots that `op` uses; NULL for nowhere.
 void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place);
 tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
+tr_status tr__run_comm_finish(tr_run *run);            // until the step's communication is done
 tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done
 int tr__run_edge_done(const tr_run *run, const tr_edge *edge);
 void tr__run_op_begin(tr_run *run, uint32_t index);
 void tr__run_op_done(tr_run *run, uint32_t index);
 tr_status tr__run_state_op(tr_run *run, const tr_op *op); // NORM, UPDATE, PUBLISH
+void tr__run_pack(tr_run *run, int unit);                 // this rank's parts of the unit's packed weights
+
+// ---- share.c: parts of buckets
+tr_status tr__shares_make(tr_run *run);
+void tr__shares_free(tr_run *run);
+void tr__share_begin(tr_run *run, int bucket);               // before its sums of squares
+void tr__share_squares(void *share, size_t first, size_t n); // a tr_part_done: elements of the own part are final
+void tr__share_zero(tr_run *run); // the own parts of shared state: first touched by the owner
+// Elements of a unit that this rank updates.
+void tr__share_of_unit(const tr_run *run, int unit, int64_t *first, int64_t *count);
 
 #endif

@@ -115,6 +115,7 @@ tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input
   run->result = (tr_step_result){.clip = 1};
   for (uint32_t i = 0; i < program->nop; i++)
     if (program->op[i].lane == TR_LANE_COMPUTE) TR_TRY(run_compute_op(run, i));
+  TR_TRY(tr__run_comm_finish(run));
   run->step_count++;
   if (!run->result.skipped) run->updates++;
   *result = run->result;
