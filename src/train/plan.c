@@ -79,12 +79,20 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
+static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
+  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
+  return tr_options_error(
+      options, "precision.grad_wire",
+      "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
+}
+
 static tr_status plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = plan->mesh.degree[TR_AXIS_DP],
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
-                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float)};
+                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
+                                 .zero = plan->mesh.degree[TR_AXIS_DP] > 1 ? (int)c->parallel.zero : 0};
   int nunit = tr_model_units(plan->model);
   int *last_piece = malloc(sizeof *last_piece * (size_t)nunit);
   if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
@@ -126,6 +134,9 @@ void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   out->type = tr__train_type(c);
   out->rows = plan->micro * c->data.sequence;
   out->grad_sync = plan->step.grad_sync;
+  out->zero = plan->step.zero;
+  out->pack = c->memory.pack;
+  out->grad_wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
   out->optim = plan->optim;
   out->clip = c->optim.clip;
   out->seed = (uint64_t)c->train.seed;
@@ -173,6 +184,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
   if (status == TR_OK) status = plan_mesh(out, options);
+  if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);

@@ -96,8 +96,8 @@ typedef struct tr_train_config {
     int64_t ranks, threads; // threads -1: cores / ranks
     double deadline;
     int bind, launch, kernels, progress; // tr_launch_mode, tr_kernels_choice, tr_progress_choice
-    char *trace;     // "": none
-    int64_t profile; // steps between profile tables, 0: none
+    char *trace;                         // "": none
+    int64_t profile;                     // steps between profile tables, 0: none
   } run;
 } tr_train_config;
 
@@ -136,7 +136,9 @@ typedef struct tr_train_plan {
   int64_t eval_samples;  // of which each evaluation uses so many
   size_t save_nbyte;     // buffer of a rank's share of a checkpoint
   size_t arena_nbyte;    // shared memory per rank
-  size_t rank_nbyte;     // predicted memory of one rank, shared part included
+  size_t once_nbyte;     // shared memory that exists once for all ranks
+  size_t rank_nbyte;     // predicted memory of one rank, its shared part included, but for what exists once
+  size_t total_nbyte;    // of all ranks together
   char memory_text[320]; // its breakdown
 } tr_train_plan;
 
