@@ -10,7 +10,7 @@
 // starts. In the compute lane one ends before the next starts; in the communication lane operations only
 // start in order, so a sum has ended only for those that wait for it by an edge, directly or through others.
 // All rules below ask that set, never the list.
-#include "trireme/step/program.h"
+#include "step/check_internal.h"
 #include <stdlib.h>
 
 typedef struct checker {
@@ -29,9 +29,13 @@ typedef struct checker {
 
 enum { NORM_AT = 0 }; // in `single`; a REDUCE is at its role
 
-static tr_status broken(const checker *c, uint32_t op, const char *rule) {
+tr_status tr__step_broken(const tr_program *program, uint32_t op, const char *rule) {
   return tr_error(TR_ERR_PLAN, "step program: operation %u (%s, micro-batch %d) %s", op,
-                  tr_op_name((tr_op_kind)c->program->op[op].kind), c->program->op[op].microbatch, rule);
+                  tr_op_name((tr_op_kind)program->op[op].kind), program->op[op].microbatch, rule);
+}
+
+static tr_status broken(const checker *c, uint32_t op, const char *rule) {
+  return tr__step_broken(c->program, op, rule);
 }
 
 static int has_ended(const checker *c, uint32_t before, uint32_t op) {
@@ -46,7 +50,7 @@ static void mark_ended(const checker *c, uint32_t op, uint32_t before, int itsel
 
 // ---- each operation alone
 
-static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W; }
+static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W || op->kind == TR_OP_R; }
 static int is_backward(const tr_op *op) { return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W; }
 
 static tr_status check_slots(const checker *c, uint32_t i) {
@@ -55,7 +59,8 @@ static tr_status check_slots(const checker *c, uint32_t i) {
   if (op->slot_fi >= p->slots_fi || op->slot_fw >= p->slots_fw || op->slot_iw >= p->slots_iw)
     return broken(c, i, "uses a slot beyond those laid out");
   if (!is_pass(op)) return TR_OK;
-  int fi = op->kind != TR_OP_W, iw = op->kind == TR_OP_I || op->kind == TR_OP_W;
+  int iw = op->kind == TR_OP_I || op->kind == TR_OP_W;
+  int fi = op->kind == TR_OP_R ? !c->options->split_backward : op->kind != TR_OP_W;
   if ((fi && op->slot_fi < 0) || op->slot_fw < 0 || (iw && op->slot_iw < 0)) return broken(c, i, "lacks a slot");
   return TR_OK;
 }
@@ -181,6 +186,8 @@ static tr_status check_pass(const checker *c, uint32_t i) {
   }
   for (uint32_t piece = op->piece_begin; piece < op->piece_end; piece++) {
     size_t at = place(c, op->microbatch, piece);
+    if (op->kind == TR_OP_R && !c->forward[at]) return broken(c, i, "comes before its forward pass");
+    if (op->kind == TR_OP_R) continue;
     if (c->forward[at]++) return broken(c, i, "repeats a forward pass");
     if (piece > 0 && !c->forward[at - 1]) return broken(c, i, "skips an earlier piece's forward pass");
   }
@@ -272,7 +279,7 @@ static tr_status check_order(const checker *c, uint32_t i) {
 }
 
 // A pass that is cut keeps its temporaries between the cuts, and there is one area for them: no other pass may come
-// between.
+// between, but R, which has an area of its own.
 static tr_status check_temporaries(const checker *c) {
   const tr_op *open = NULL;
   for (uint32_t i = 0; i < c->program->nop; i++) {
@@ -325,6 +332,7 @@ static tr_status check_all(checker *c) {
   TR_TRY(check_deadlock(c));
   TR_TRY(check_present(c));
   TR_TRY(check_temporaries(c));
+  TR_TRY(tr__step_check_recompute(c->program, c->options));
   for (uint32_t i = 0; i < c->program->nop; i++) TR_TRY(check_order(c, i));
   return check_complete(c);
 }

@@ -16,11 +16,24 @@
 // A random model and plan, and its program.
 typedef struct subject {
   int last_piece[SR_UNITS];
+  tr_step_range range[SR_PIECES];
   int64_t start[SR_UNITS + 1];
   tr_step_model model;
   tr_step_options options;
   tr_program program;
 } subject;
+
+// Up to four ranges that are computed again, anywhere, also side by side and over the last piece; often none.
+static void random_ranges(subject *s, uint64_t *random) {
+  int n = 0, want = (int)sr_random(random, 5);
+  for (int at = 0; n < want && at < s->model.npiece; n++) {
+    int begin = at + (int)sr_random(random, 3), end = begin + 1 + (int)sr_random(random, 4);
+    if (end > s->model.npiece) break;
+    s->range[n] = (tr_step_range){begin, at = end};
+  }
+  s->options.nrecompute = n;
+  s->options.recompute = s->range;
+}
 
 static void make_subject(subject *s, uint64_t seed) {
   uint64_t random = seed * 77 + 5;
@@ -38,6 +51,7 @@ static void make_subject(subject *s, uint64_t seed) {
                                  .split_backward = (int)sr_random(&random, 2),
                                  .grad_sync = sr_random(&random, 2) ? TR_SYNC_EVERY : TR_SYNC_LAST,
                                  .bucket_elements = bucket[sr_random(&random, 3)]};
+  random_ranges(s, &random);
   assert_int_equal(tr_program_build(&s->model, &s->options, &s->program), TR_OK);
   assert_true(s->program.nop < SR_OPS - 2);
 }
