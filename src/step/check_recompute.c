@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Static proof that a backward pass finds the values that were not kept for it. There is one recompute area. Passes run in
-// list order, so one walk follows what the area holds: the values of one range of pieces of one micro-batch, as far as
-// the forward pass has come, or all of them after an R. A backward pass of pieces in a range must find that range
-// complete, of its own micro-batch. An R that no backward pass reads before the area is filled again is refused too: it
-// would cost time and say that the program was built from something else.
+// list order, so one walk follows whose values the area holds: those of one range of pieces of one micro-batch, put there
+// by the forward pass or by an R. A backward pass of pieces in a range must find its own.
+//
+// An R whose values no backward pass reads before others take their place is refused too. So an R stands after the forward
+// pass of its micro-batch, which would take its place, and none is repeated.
 #include "step/check_internal.h"
 
 typedef struct area {
   const tr_program *program;
   const tr_step_options *options;
   int range, microbatch; // whose values; range -1: nobody's
-  int filled;            // pieces below this one have written theirs
-  uint32_t by;           // operation that began to fill it
-  int used;              // a backward pass has read it
+  uint32_t by;           // operation that put the first of them there
+  int used;              // a backward pass has read them
 } area;
 
 static tr_status area_leave(const area *a) {
@@ -24,51 +24,43 @@ static int area_holds(const area *a, uint32_t i, int range) {
   return a->range == range && a->microbatch == a->program->op[i].microbatch;
 }
 
-// Pieces [begin, end) of a range write.
-static tr_status area_fill(area *a, uint32_t i, int range, int begin, int end) {
-  if (begin == a->options->recompute[range].begin) {
-    TR_TRY(area_leave(a));
-    a->range = range;
-    a->microbatch = a->program->op[i].microbatch;
-    a->by = i;
-    a->used = 0;
-  } else if (!area_holds(a, i, range) || a->filled != begin) {
-    return tr__step_broken(a->program, i, "goes on from values that were overwritten in the recompute area");
-  }
-  a->filled = end;
-  return TR_OK;
-}
-
-static tr_status area_read(area *a, uint32_t i, int range) {
-  if (!area_holds(a, i, range) || a->filled < a->options->recompute[range].end)
-    return tr__step_broken(a->program, i, "reads values that are not in the recompute area");
-  a->used = 1;
+static tr_status area_fill(area *a, uint32_t i, int range) {
+  TR_TRY(area_leave(a));
+  a->range = range;
+  a->microbatch = a->program->op[i].microbatch;
+  a->by = i;
+  a->used = 0;
   return TR_OK;
 }
 
 static tr_status check_recomputation(area *a, uint32_t i) {
   const tr_op *op = &a->program->op[i];
-  for (int r = 0; r < a->options->nrecompute; r++) {
-    const tr_step_range *range = &a->options->recompute[r];
-    if ((int)op->piece_begin != range->begin || (int)op->piece_end != range->end) continue;
-    if (area_holds(a, i, r) && a->filled == range->end)
-      return tr__step_broken(a->program, i, "computes again what is still in the recompute area");
-    return area_fill(a, i, r, range->begin, range->end);
-  }
-  return tr__step_broken(a->program, i, "does not cover the pieces of a range that is computed again");
+  int r = a->options->nrecompute;
+  while (r-- > 0)
+    if ((int)op->piece_begin == a->options->recompute[r].begin && (int)op->piece_end == a->options->recompute[r].end)
+      break;
+  if (r < 0) return tr__step_broken(a->program, i, "does not cover the pieces of a range that is computed again");
+  if (area_holds(a, i, r))
+    return tr__step_broken(a->program, i, "computes again what is still in the recompute area");
+  return area_fill(a, i, r);
 }
 
-static tr_status check_pass(area *a, uint32_t i) {
+// A pass over pieces of a range: backward, or a forward pass that comes to the middle of it, goes on from what is there.
+static tr_status check_pass_over(area *a, uint32_t i, int range) {
+  const tr_op *op = &a->program->op[i];
+  if (op->kind == TR_OP_F && (int)op->piece_begin <= a->options->recompute[range].begin)
+    return area_fill(a, i, range);
+  if (!area_holds(a, i, range))
+    return tr__step_broken(a->program, i, "needs values that the recompute area has lost");
+  a->used |= op->kind != TR_OP_F;
+  return TR_OK;
+}
+
+static tr_status check_ranges(area *a, uint32_t i) {
   const tr_op *op = &a->program->op[i];
   for (int r = 0; r < a->options->nrecompute; r++) {
-    int begin = a->options->recompute[r].begin, end = a->options->recompute[r].end;
-    if (begin < (int)op->piece_begin) begin = (int)op->piece_begin;
-    if (end > (int)op->piece_end) end = (int)op->piece_end;
-    if (begin >= end) continue;
-    if (op->kind == TR_OP_F)
-      TR_TRY(area_fill(a, i, r, begin, end));
-    else
-      TR_TRY(area_read(a, i, r));
+    const tr_step_range *range = &a->options->recompute[r];
+    if ((int)op->piece_begin < range->end && range->begin < (int)op->piece_end) TR_TRY(check_pass_over(a, i, r));
   }
   return TR_OK;
 }
@@ -77,7 +69,7 @@ tr_status tr__step_check_recompute(const tr_program *program, const tr_step_opti
   area a = {.program = program, .options = options, .range = -1};
   for (uint32_t i = 0; i < program->nop; i++) {
     if (program->op[i].kind == TR_OP_R) TR_TRY(check_recomputation(&a, i));
-    if (program->op[i].kind <= TR_OP_W) TR_TRY(check_pass(&a, i));
+    if (program->op[i].kind <= TR_OP_W) TR_TRY(check_ranges(&a, i));
   }
   return area_leave(&a);
 }
