@@ -408,6 +408,29 @@ static void values_that_are_not_there_are_noticed(void **state) {
   expect_refusal(3, 5, "step program: operation 3 (B, micro-batch 0) needs values that the recompute area has lost");
 }
 
+// Two forward passes, each with slots of its own, leave the second one's values.
+static void the_values_of_another_micro_batch_do_not_do(void **state) {
+  (void)state;
+  subject s;
+  uint32_t order[SR_OPS] = {0, 1, 5};
+  recompute_subject(&s, 0);
+  tr_program_destroy(&s.program);
+  s.options.microbatches = 2;
+  assert_int_equal(tr_program_build(&s.model, &s.options, &s.program), TR_OK);
+  for (uint32_t i = 2; i < s.program.nop; i++) {
+    tr_op *op = &s.program.op[i];
+    if (op->kind <= TR_OP_R && op->microbatch == 1) op->slot_fi = op->slot_fw = 1;
+    if (i != 5) order[i < 5 ? i + 1 : i] = i;
+  }
+  s.program.slots_fi = s.program.slots_fw = 2;
+  assert_int_equal(check(&s), TR_OK);
+  reorder(&s.program, order, s.program.nop);
+  assert_int_equal(check(&s), TR_ERR_PLAN);
+  assert_string_equal(tr_status_text(),
+                      "step program: operation 3 (B, micro-batch 0) needs values that the recompute area has lost");
+  tr_program_destroy(&s.program);
+}
+
 // Operation 1, the forward pass, in two parts that meet at piece `at`, with an R between them.
 static void cut_forward(subject *s, uint32_t at) {
   uint32_t order[SR_OPS] = {0, 1, 3, 1}, n = 4;
@@ -486,6 +509,7 @@ int main(void) {
       cmocka_unit_test(values_are_computed_again_right_before_they_are_needed),
       cmocka_unit_test(a_split_pass_computes_again_for_inputs_and_for_weights),
       cmocka_unit_test(values_that_are_not_there_are_noticed),
+      cmocka_unit_test(the_values_of_another_micro_batch_do_not_do),
       cmocka_unit_test(a_forward_pass_that_is_cut_within_a_range_keeps_its_values),
       cmocka_unit_test(ranges_that_do_not_ascend_are_refused),
       cmocka_unit_test(an_evaluation_program_is_one_forward_pass),
