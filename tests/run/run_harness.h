@@ -31,6 +31,7 @@ typedef struct rh_case {
   const tr_kernels *kernels; // NULL: reference
   int tied, split, micro, sequences, steps;
   tr_grad_sync sync;
+  tr_recompute recompute;
   int64_t bucket;
   double dropout, lr, clip;
   tr_optim optim;
@@ -148,6 +149,7 @@ typedef struct rh_rank {
   tr_model *model;
   tr_layout layout;
   int *last_piece;
+  tr_step_range *range;
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
@@ -161,13 +163,16 @@ typedef struct rh_rank {
 static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
   int nunit = tr_model_units(r->model);
   r->last_piece = malloc(sizeof(int) * (size_t)nunit);
+  r->range = malloc(sizeof *r->range * (size_t)nunit);
   for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
   tr_step_model model = {tr_model_pieces(r->model), nunit, r->last_piece, r->layout.unit_start};
   r->step = (tr_step_options){.microbatches = c->micro,
                               .dp = c->nrank,
                               .split_backward = c->split,
                               .grad_sync = c->sync,
-                              .bucket_elements = c->bucket};
+                              .bucket_elements = c->bucket,
+                              .recompute = r->range};
+  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build(&model, &r->step, &r->program));
   return tr_program_check(&r->program, &model, &r->step);
 }
@@ -194,6 +199,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   o->rows = rh_per_place(c) * RH_POSITIONS;
   o->split_backward = c->split;
   o->grad_sync = c->sync;
+  o->recompute = c->recompute;
   o->optim = c->optim;
   o->clip = c->clip;
   o->seed = 77;
@@ -214,6 +220,7 @@ static inline void rh_close(rh_rank *r) {
   tr_pool_destroy(r->pool);
   tr_program_destroy(&r->program);
   free(r->last_piece);
+  free(r->range);
   tr_layout_destroy(&r->layout);
   tr_model_destroy(r->model);
   free(r->rows);
