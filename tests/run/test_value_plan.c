@@ -242,6 +242,30 @@ static void random_models_read_what_was_written(void **state) {
   assert_true(checked > 1000);
 }
 
+// Nothing is kept for the sake of selective recomputation.
+static void selective_keeps_nothing_more(void **state) {
+  (void)state;
+  int fewer = 0;
+  for (uint64_t seed = 0; seed < 4000; seed++) {
+    tr_model *model = random_model(seed);
+    tr__value_plan none, selective;
+    if (!model) continue;
+    tr__value_options options = {.type = TR_F32, .rows = ROWS, .gradients = 1};
+    assert_int_equal(tr__value_plan_make(model, &options, &none), TR_OK);
+    options.recompute = TR_RECOMPUTE_SELECTIVE;
+    assert_int_equal(tr__value_plan_make(model, &options, &selective), TR_OK);
+    for (int v = 0; v < tr_model_values(model); v++) {
+      int kept = selective.value[v].where == TR__FI || selective.value[v].where == TR__FW;
+      assert_true(!kept || selective.value[v].where == none.value[v].where);
+      fewer += !kept && (none.value[v].where == TR__FI || none.value[v].where == TR__FW);
+    }
+    tr__value_plan_free(&none);
+    tr__value_plan_free(&selective);
+    tr_model_destroy(model);
+  }
+  assert_true(fewer > 1000);
+}
+
 static tr_model *gpt2(double dropout) {
   tr_gpt2_config config;
   tr_model *model;
@@ -289,6 +313,7 @@ static void temporaries_do_not_grow_with_depth(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_models_read_what_was_written),
+      cmocka_unit_test(selective_keeps_nothing_more),
       cmocka_unit_test(gpt2_reads_what_was_written),
       cmocka_unit_test(temporaries_do_not_grow_with_depth),
   };
