@@ -14,6 +14,7 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
               {"gradients", memory->gradients},
               {"optimizer", memory->state},
               {"activations", memory->activations},
+              {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
               {"checkpoint buffer", plan->save_nbyte}};
@@ -54,6 +55,13 @@ static int less_background(const tr_train_plan *plan, tr_train_config *c, char *
   if (!c->checkpoint.background) return 0;
   c->checkpoint.background = 0;
   snprintf(text, nbyte, "checkpoint.background=false");
+  return 1;
+}
+
+static int less_kept(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->memory.recompute == TR_RECOMPUTE_FULL) return 0;
+  snprintf(text, nbyte, "memory.recompute=%s", ++c->memory.recompute == TR_RECOMPUTE_FULL ? "full" : "selective");
   return 1;
 }
 
@@ -112,7 +120,7 @@ static int would_fit(const tr_train_plan *plan, const tr_options *options, const
   return fit;
 }
 
-static const lower cheapest_first[] = {less_background, less_micro,   less_precision,
+static const lower cheapest_first[] = {less_background, less_kept,    less_micro,   less_precision,
                                        less_ranks,      less_moments, less_sequence};
 enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
 

@@ -95,6 +95,26 @@ static void norms_of_heads_and_other_types_and_kernels_keep_their_bits(void **st
   }
 }
 
+static void evaluation_keeps_its_bits(void **state) {
+  (void)state;
+  double loss[3][16];
+  for (int recompute = TR_RECOMPUTE_NONE; recompute <= TR_RECOMPUTE_FULL; recompute++) {
+    rh_case c = rh_default();
+    rh_rank r;
+    tr_step_result done;
+    c.model = gpt2;
+    c.recompute = (tr_recompute)recompute;
+    assert_true(rh_works(rh_open(&c, NULL, &r)));
+    for (int step = 0; step < 2; step++) {
+      rh_deal(&c, step, 0, r.rows, r.input);
+      assert_true(rh_works(tr_run_step(r.run, step, c.lr, r.input, &done)));
+      assert_true(rh_works(tr_run_eval(r.run, r.input, loss[recompute])));
+    }
+    assert_memory_equal(loss[recompute], loss[0], (size_t)c.sequences * sizeof(double));
+    rh_close(&r);
+  }
+}
+
 // ---- which pieces run again
 
 static int ends_with_one_of(const char *name, const char *const *suffix) {
@@ -200,6 +220,7 @@ int main(void) {
       cmocka_unit_test(gpt2_with_dropout_keeps_its_bits),
       cmocka_unit_test(llama_keeps_its_bits),
       cmocka_unit_test(norms_of_heads_and_other_types_and_kernels_keep_their_bits),
+      cmocka_unit_test(evaluation_keeps_its_bits),
       cmocka_unit_test(what_runs_again_is_what_saves_memory),
       cmocka_unit_test(more_recomputation_takes_less_memory),
       cmocka_unit_test(full_keeps_what_enters_a_layer),
