@@ -107,8 +107,8 @@ typedef struct tr_step_options {
   int64_t bucket_elements; // reduce in buckets of at least this many elements; 0: one bucket per unit
   int zero; // ZeRO stage. 0: every rank updates everything; 1: each its part of every bucket, then weights are gathered
   int nrecompute;
-  const tr_step_range *recompute; // ascending and disjoint; not owned. An R precedes each backward pass of a range whose
-                                  // values the area has lost
+  // Ascending and disjoint; not owned. An R precedes each backward pass of a range whose values the area has lost.
+  const tr_step_range *recompute;
 } tr_step_options;
 
 typedef struct tr_bucket {
