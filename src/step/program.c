@@ -5,7 +5,10 @@
 #include "trireme/step/program.h"
 #include <stdlib.h>
 
-enum { MOST_OPERATIONS = 16384 }; // the check compares operations with each other
+enum {
+  MOST_OPERATIONS = 1 << 16,
+  MOST_PAIRS = 1 << 28
+}; // of an operation and a communication: the check compares them
 
 static const char *const op_name[TR_OP_KIND_COUNT] = {
 #define X(name, text, what) text,
@@ -272,15 +275,21 @@ static void sort_edges(lowering *low) {
   p->nedge = low->nedge;
 }
 
+static tr_status check_length(const lowering *low) {
+  uint32_t nop = low->program->nop, ncomm = 0;
+  for (uint32_t i = 0; i < nop; i++) ncomm += low->program->op[i].lane == TR_LANE_COMM;
+  if (nop <= MOST_OPERATIONS && (uint64_t)nop * ncomm <= MOST_PAIRS) return TR_OK;
+  return tr_error(TR_ERR_PLAN,
+                  "a step program of %u operations, %u of them communication, is too long to be checked: fewer "
+                  "micro-batches, comm.grad_sync=last%s or a larger comm.bucket would work",
+                  nop, ncomm, low->options->nrecompute ? ", memory.recompute=none" : "");
+}
+
 static tr_status finish(lowering *low, tr_program *out) {
-  uint32_t nop = low->program->nop;
-  if (!low->failed && nop > MOST_OPERATIONS) {
+  if (!low->failed && check_length(low) < 0) {
     free(low->edge);
     tr_program_destroy(low->program);
-    return tr_error(TR_ERR_PLAN,
-                    "a step program of %u operations is too long, at most %d: fewer micro-batches, "
-                    "comm.grad_sync=last%s or a larger comm.bucket would work",
-                    nop, MOST_OPERATIONS, low->options->nrecompute ? ", memory.recompute=none" : "");
+    return TR_ERR_PLAN;
   }
   if (!low->failed) sort_edges(low);
   free(low->edge);

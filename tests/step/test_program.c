@@ -492,6 +492,23 @@ static void plans_without_micro_batches_are_refused(void **state) {
   assert_int_equal(tr_program_build(&model, &options, &program), TR_ERR_PLAN);
 }
 
+// 33 operations per micro-batch: a sum after each part of every backward pass is too much for a thousand.
+static void programs_too_long_to_be_checked_are_refused(void **state) {
+  (void)state;
+  static int last_piece[16];
+  static int64_t start[17];
+  for (int u = 0; u < 16; u++) last_piece[u] = u, start[u + 1] = start[u] + 64;
+  tr_step_model model = {16, 16, last_piece, start};
+  tr_step_options options = {.microbatches = 1500, .dp = 2};
+  tr_program program;
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);
+  assert_int_equal(tr_program_check(&program, &model, &options), TR_OK);
+  tr_program_destroy(&program);
+  options.grad_sync = TR_SYNC_EVERY;
+  assert_int_equal(tr_program_build(&model, &options, &program), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "comm.grad_sync=last or a larger comm.bucket would work"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(built_programs_are_right_under_any_timing),
@@ -514,6 +531,7 @@ int main(void) {
       cmocka_unit_test(ranges_that_do_not_ascend_are_refused),
       cmocka_unit_test(an_evaluation_program_is_one_forward_pass),
       cmocka_unit_test(plans_without_micro_batches_are_refused),
+      cmocka_unit_test(programs_too_long_to_be_checked_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
