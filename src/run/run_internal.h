@@ -30,15 +30,14 @@ void tr__value_plan_free(tr__value_plan *plan);
 
 // What all ports together say about each value.
 typedef struct tr__value_facts {
-  int *producer, *last_reader; // [values] piece, -1 none
+  int *producer, *last_reader; // [values] piece, -1 none; in one block with lowest_user
   int *lowest_user; // [values] lowest piece whose backward pass reads it; as many as there are pieces: none
   unsigned *use;    // [values] union over ports
 } tr__value_facts;
 tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out);
 void tr__value_facts_free(tr__value_facts *facts);
 
-int tr__unit_end(const tr_model *model,
-                 int begin); // the piece behind the last one of the unit that begins with `begin`
+int tr__unit_end(const tr_model *model, int begin); // first piece of the next unit
 // Writes tr__value_plan.again.
 void tr__recompute_pieces(const tr_model *model, const tr__value_facts *facts, int recompute, unsigned char *again);
 
