@@ -58,6 +58,7 @@ static void predict(const tr_run_options *o, const tr__value_plan *plan, int nth
       .wire = narrow ? tr_arena_rounded(total * tr_dtype_size(TR_BF16)) : 0,
       .state = training ? blocks((size_t)tr_optim_state_count(&o->optim), total * sizeof(float)) : 0,
       .activations = slot_bytes(o, plan),
+      .recompute = plan->size[TR__RECOMPUTE],
       .temporaries = plan->size[TR__TEMPORARY],
       .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
   };
@@ -66,13 +67,22 @@ static void predict(const tr_run_options *o, const tr__value_plan *plan, int nth
   out->shared_total = training ? travels + tr_arena_rounded(sums_bytes(dp)) : 0;
   out->host_total = shares_state(o, dp) ? state : 0;
   out->private_total = (shares_state(o, dp) ? 0 : state) + stays + tr_arena_rounded(out->activations) +
-                       tr_arena_rounded(out->temporaries) + out->kernel_scratch;
+                       tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
+}
+
+static tr_status plan_values(const tr_run_options *o, tr__value_plan *out) {
+  tr__value_options options = {.type = o->type, .rows = o->rows};
+  if (o->program) {
+    options.gradients = 1;
+    options.split_backward = o->split_backward;
+    options.recompute = o->recompute;
+  }
+  return tr__value_plan_make(o->model, &options, out);
 }
 
 tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out) {
   tr__value_plan plan;
-  TR_TRY(tr__value_plan_make(options->model, options->type, options->rows, options->program != NULL,
-                             options->split_backward, &plan));
+  TR_TRY(plan_values(options, &plan));
   predict(options, &plan, nthread, dp, out);
   tr__value_plan_free(&plan);
   return TR_OK;
@@ -125,6 +135,7 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   run->slot[TR__FI] = slots;
   run->slot[TR__FW] = slots + run->plan.size[TR__FI] * (size_t)(o->program ? o->program->slots_fi : 1);
   run->slot[TR__IW] = run->slot[TR__FW] + run->plan.size[TR__FW] * (size_t)(o->program ? o->program->slots_fw : 1);
+  run->slot[TR__RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
   run->slot[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
@@ -193,7 +204,7 @@ static tr_status bind_facts(tr_run *run) {
 static tr_status bind(tr_run *run) {
   const tr_run_options *o = &run->options;
   tr_run_memory need;
-  TR_TRY(tr__value_plan_make(o->model, o->type, o->rows, o->program != NULL, o->split_backward, &run->plan));
+  TR_TRY(plan_values(o, &run->plan));
   predict(o, &run->plan, tr_pool_nthread(o->pool), run->dp, &need);
   TR_TRY(tr__shares_make(run));
   TR_TRY(bind_private(run, &need));

@@ -5,8 +5,9 @@
 
 #include "trireme/run/run.h"
 
-// Where a buffer lives: a slot of a lifetime class, the area for temporaries, or nowhere.
-typedef enum tr__class { TR__NONE, TR__FI, TR__FW, TR__IW, TR__TEMPORARY, TR__CLASS_COUNT } tr__class;
+// Where a buffer lives: a slot of a lifetime class, the area for temporaries or that for values that are computed again, or
+// nowhere.
+typedef enum tr__class { TR__NONE, TR__FI, TR__FW, TR__IW, TR__TEMPORARY, TR__RECOMPUTE, TR__CLASS_COUNT } tr__class;
 typedef struct tr__place {
   tr__class where;
   size_t offset;
@@ -14,13 +15,32 @@ typedef struct tr__place {
 
 typedef struct tr__value_plan {
   tr__place *value, *grad;      // [values]
-  size_t size[TR__CLASS_COUNT]; // bytes of one slot of each class; of the whole area for temporaries
+  unsigned char *again;         // [pieces] run again by an R
+  size_t size[TR__CLASS_COUNT]; // bytes of one slot of each class; of a whole area
 } tr__value_plan;
 
-// Decide places for `rows` rows of `type`. gradients 0: forward only.
-tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients, int split_backward,
-                              tr__value_plan *out);
+typedef struct tr__value_options {
+  tr_dtype type;
+  int64_t rows;
+  int gradients; // 0: forward only
+  int split_backward, recompute;
+} tr__value_options;
+tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out);
 void tr__value_plan_free(tr__value_plan *plan);
+
+// What all ports together say about each value.
+typedef struct tr__value_facts {
+  int *producer, *last_reader; // [values] piece, -1 none; in one block with lowest_user
+  int *lowest_user; // [values] lowest piece whose backward pass reads it; as many as there are pieces: none
+  unsigned *use;    // [values] union over ports
+} tr__value_facts;
+tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out);
+void tr__value_facts_free(tr__value_facts *facts);
+
+int tr__unit_end(const tr_model *model, int begin); // first piece of the next unit
+// Writes tr__value_plan.again.
+void tr__recompute_pieces(const tr_model *model, const tr__value_facts *facts, int recompute, unsigned char *again);
+
 // Kernel scratch for the worst piece.
 size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 

@@ -7,10 +7,10 @@
 // rank lowers the same list and its communication lane starts them in the same order.
 //
 // Order: that walk also fills, for every operation, the set of operations that have surely *ended* when it
-// starts. In the compute lane one ends before the next starts; in the communication lane operations only
-// start in order, so a sum has ended only for those that wait for it by an edge, directly or through others.
-// All rules below ask that set, never the list.
-#include "trireme/step/program.h"
+// starts. In the compute lane one ends before the next starts, so of these the set is all up to one; in the
+// communication lane operations only start in order, so a sum has ended only for those that wait for it by an
+// edge, directly or through others. All rules below ask that set, never the list.
+#include "step/check_internal.h"
 #include <stdlib.h>
 
 typedef struct checker {
@@ -23,30 +23,40 @@ typedef struct checker {
   unsigned char *updated, *published;  // [nunit]
   uint32_t *reduce;                    // [microbatches * nunit] operation + 1 that sums this micro-batch's gradient
   uint32_t single[TR_ROLE_PACKED + 1]; // operation + 1: NORM, and REDUCE or GATHER of each role
-  uint64_t *ended;                     // [nop * nword] bits: what has ended when an operation starts
+  uint32_t *computed;                  // [nop] compute operations below this one have ended when an operation starts
+  uint32_t *number;                    // [nop] of a communication operation among its kind
+  uint64_t *ended;                     // [nop * nword] bits: communication that has ended, by number
   size_t nword;
 } checker;
 
 enum { NORM_AT = 0 }; // in `single`; REDUCE and GATHER are at their role
 
-static tr_status broken(const checker *c, uint32_t op, const char *rule) {
+tr_status tr__step_broken(const tr_program *program, uint32_t op, const char *rule) {
   return tr_error(TR_ERR_PLAN, "step program: operation %u (%s, micro-batch %d) %s", op,
-                  tr_op_name((tr_op_kind)c->program->op[op].kind), c->program->op[op].microbatch, rule);
+                  tr_op_name((tr_op_kind)program->op[op].kind), program->op[op].microbatch, rule);
+}
+
+static tr_status broken(const checker *c, uint32_t op, const char *rule) {
+  return tr__step_broken(c->program, op, rule);
 }
 
 static int has_ended(const checker *c, uint32_t before, uint32_t op) {
-  return c->ended[op * c->nword + before / 64] >> before % 64 & 1;
+  if (c->program->op[before].lane == TR_LANE_COMPUTE) return before < c->computed[op];
+  return c->ended[op * c->nword + c->number[before] / 64] >> c->number[before] % 64 & 1;
 }
 
 // `op` starts after `before` has ended and after all that had ended when `before` started.
 static void mark_ended(const checker *c, uint32_t op, uint32_t before, int itself) {
+  int computes = c->program->op[before].lane == TR_LANE_COMPUTE;
+  uint32_t computed = itself && computes ? before + 1 : c->computed[before];
+  if (computed > c->computed[op]) c->computed[op] = computed;
   for (size_t w = 0; w < c->nword; w++) c->ended[op * c->nword + w] |= c->ended[before * c->nword + w];
-  if (itself) c->ended[op * c->nword + before / 64] |= (uint64_t)1 << before % 64;
+  if (itself && !computes) c->ended[op * c->nword + c->number[before] / 64] |= (uint64_t)1 << c->number[before] % 64;
 }
 
 // ---- each operation alone
 
-static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W; }
+static int is_pass(const tr_op *op) { return op->kind <= TR_OP_W || op->kind == TR_OP_R; }
 static int is_gather(const tr_op *op) { return op->kind == TR_OP_GATHER; }
 static int is_backward(const tr_op *op) { return op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_W; }
 
@@ -56,7 +66,8 @@ static tr_status check_slots(const checker *c, uint32_t i) {
   if (op->slot_fi >= p->slots_fi || op->slot_fw >= p->slots_fw || op->slot_iw >= p->slots_iw)
     return broken(c, i, "uses a slot beyond those laid out");
   if (!is_pass(op)) return TR_OK;
-  int fi = op->kind != TR_OP_W, iw = op->kind == TR_OP_I || op->kind == TR_OP_W;
+  int iw = op->kind == TR_OP_I || op->kind == TR_OP_W;
+  int fi = op->kind == TR_OP_R ? !c->options->split_backward : op->kind != TR_OP_W;
   if ((fi && op->slot_fi < 0) || op->slot_fw < 0 || (iw && op->slot_iw < 0)) return broken(c, i, "lacks a slot");
   return TR_OK;
 }
@@ -141,13 +152,14 @@ static int passed(const checker *c, const unsigned char *done, int mb) {
   return 1;
 }
 
-// A slot belongs to the micro-batch that used it first until that one's last pass has ended. `class` 0 is F-I,
-// 1 F-W, 2 I-W.
+// A slot belongs to the micro-batch that used it first until that one's last pass has ended, so it is enough to ask for
+// the others when it is taken. `class` 0 is F-I, 1 F-W, 2 I-W.
 static tr_status use_slot(const checker *c, uint32_t i, int class, int slot) {
   int mb = c->program->op[i].microbatch;
   if (slot < 0) return TR_OK;
   int *own = &c->slot[mb * 3 + class];
   if (*own >= 0 && *own != slot) return broken(c, i, "uses another slot than this micro-batch's earlier passes");
+  if (*own == slot) return TR_OK;
   *own = slot;
   for (int other = 0; other < c->program->microbatches; other++)
     if (other != mb && c->slot[other * 3 + class] == slot && !passed(c, class == 0 ? c->input : c->weight, other))
@@ -180,6 +192,7 @@ static tr_status check_pass(const checker *c, uint32_t i) {
   TR_TRY(use_slot(c, i, 0, op->slot_fi));
   TR_TRY(use_slot(c, i, 1, op->slot_fw));
   TR_TRY(use_slot(c, i, 2, op->slot_iw));
+  if (op->kind == TR_OP_R) return TR_OK;
   if (is_backward(op)) {
     for (uint32_t piece = op->piece_end; piece-- > op->piece_begin;) TR_TRY(check_backward_piece(c, i, piece));
     return TR_OK;
@@ -294,7 +307,7 @@ static tr_status check_order(const checker *c, uint32_t i) {
 }
 
 // A pass that is cut keeps its temporaries between the cuts, and there is one area for them: no other pass may come
-// between.
+// between, but R, which has an area of its own.
 static tr_status check_temporaries(const checker *c) {
   const tr_op *open = NULL;
   for (uint32_t i = 0; i < c->program->nop; i++) {
@@ -351,31 +364,41 @@ static tr_status check_all(checker *c) {
   TR_TRY(check_deadlock(c));
   TR_TRY(check_present(c));
   TR_TRY(check_temporaries(c));
+  TR_TRY(tr__step_check_recompute(c->program, c->options));
   for (uint32_t i = 0; i < c->program->nop; i++) TR_TRY(check_order(c, i));
   return check_complete(c);
+}
+
+static tr_status allocate(checker *c) {
+  size_t mb = (size_t)c->program->microbatches, pieces = mb * (size_t)c->model->npiece,
+         units = (size_t)c->model->nunit, nop = c->program->nop, ncomm = 0;
+  c->number = calloc(2 * nop + 1, sizeof *c->number);
+  for (size_t i = 0; c->number && i < nop; i++)
+    if (c->program->op[i].lane != TR_LANE_COMPUTE) c->number[i] = (uint32_t)ncomm++;
+  c->nword = (ncomm + 63) / 64;
+  c->ended = calloc(nop * c->nword + 1, sizeof *c->ended);
+  c->reduce = calloc(mb * units + 1, sizeof *c->reduce);
+  c->slot = malloc(sizeof *c->slot * 3 * mb);
+  c->forward = calloc(3 * pieces + 2 * units + 1, 1);
+  if (!c->number || !c->ended || !c->reduce || !c->slot || !c->forward)
+    return tr_error(TR_ERR_MEMORY, "no memory to check the step program");
+  c->computed = c->number + nop;
+  c->input = c->forward + pieces;
+  c->weight = c->input + pieces;
+  c->updated = c->weight + pieces;
+  c->published = c->updated + units;
+  for (size_t i = 0; i < 3 * mb; i++) c->slot[i] = -1;
+  return TR_OK;
 }
 
 tr_status tr_program_check(const tr_program *program, const tr_step_model *model, const tr_step_options *options) {
   if (program->microbatches != options->microbatches)
     return tr_error(TR_ERR_PLAN, "step program: made for %d micro-batches, the plan has %d", program->microbatches,
                     options->microbatches);
-  size_t mb = (size_t)program->microbatches, pieces = mb * (size_t)model->npiece, units = (size_t)model->nunit;
-  checker c = {.program = program, .model = model, .options = options, .nword = (program->nop + 63) / 64};
-  c.ended = calloc(program->nop * c.nword + 1, sizeof *c.ended);
-  c.reduce = calloc(mb * units + 1, sizeof *c.reduce);
-  c.slot = malloc(sizeof *c.slot * 3 * mb);
-  c.forward = calloc(3 * pieces + 2 * units + 1, 1);
-  tr_status status = TR_ERR_MEMORY;
-  if (c.ended && c.reduce && c.slot && c.forward) {
-    c.input = c.forward + pieces;
-    c.weight = c.input + pieces;
-    c.updated = c.weight + pieces;
-    c.published = c.updated + units;
-    for (size_t i = 0; i < 3 * mb; i++) c.slot[i] = -1;
-    status = check_all(&c);
-  } else {
-    tr_error(TR_ERR_MEMORY, "no memory to check the step program");
-  }
+  checker c = {.program = program, .model = model, .options = options};
+  tr_status status = allocate(&c);
+  if (status == TR_OK) status = check_all(&c);
+  free(c.number);
   free(c.ended);
   free(c.reduce);
   free(c.slot);

@@ -41,13 +41,13 @@ void tr_program_print(const tr_program *program, tr_text *out) {
   }
 }
 
-// A pass that was cut in pieces prints once, at its first part.
+// A pass that was cut in pieces prints once, at its first part. Recomputation is not of that level.
 void tr_program_tokens(const tr_program *program, tr_text *out) {
   const char *comma = "";
   int last_kind = -1, last_microbatch = -1;
   for (uint32_t i = 0; i < program->nop; i++) {
     const tr_op *op = &program->op[i];
-    if (op->kind > TR_OP_R) continue;
+    if (op->kind >= TR_OP_R) continue;
     if (op->kind == last_kind && op->microbatch == last_microbatch) continue;
     tr_text_append(out, "%s%d%s%d", comma, op->stage, tr_op_name((tr_op_kind)op->kind), op->microbatch);
     comma = ",";

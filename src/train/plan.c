@@ -94,11 +94,14 @@ static tr_status plan_program(tr_train_plan *plan) {
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
                                  .zero = plan->mesh.degree[TR_AXIS_DP] > 1 ? (int)c->parallel.zero : 0};
   int nunit = tr_model_units(plan->model);
-  int *last_piece = malloc(sizeof *last_piece * (size_t)nunit);
+  plan->step.recompute = plan->recompute = malloc(sizeof *plan->recompute * (size_t)nunit);
+  int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
   if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
   for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(plan->model, i);
   tr_step_model model = {tr_model_pieces(plan->model), nunit, last_piece, plan->layout.unit_start};
-  tr_status status = tr_program_build(&model, &plan->step, &plan->program);
+  tr_status status = tr_run_recompute_ranges(plan->model, (tr_recompute)c->memory.recompute, plan->recompute,
+                                             &plan->step.nrecompute);
+  if (status == TR_OK) status = tr_program_build(&model, &plan->step, &plan->program);
   if (status == TR_OK) status = tr_program_check(&plan->program, &model, &plan->step);
   free(last_piece);
   return status;
@@ -137,6 +140,7 @@ void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   out->zero = plan->step.zero;
   out->pack = c->memory.pack;
   out->grad_wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
+  out->recompute = (tr_recompute)c->memory.recompute;
   out->optim = plan->optim;
   out->clip = c->optim.clip;
   out->seed = (uint64_t)c->train.seed;
@@ -216,5 +220,6 @@ void tr_train_plan_destroy(tr_train_plan *plan) {
   tr_model_destroy(plan->model);
   if (plan->layout.unit_start) tr_layout_destroy(&plan->layout);
   tr_program_destroy(&plan->program);
+  free(plan->recompute);
   *plan = (tr_train_plan){0};
 }

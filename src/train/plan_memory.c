@@ -15,6 +15,7 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
               {"gradients", memory->gradients + memory->wire},
               {"optimizer", memory->state},
               {"activations", memory->activations},
+              {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
               {"checkpoint buffer", plan->save_nbyte}};
@@ -58,7 +59,13 @@ static int less_background(const tr_train_plan *plan, tr_train_config *c, char *
   return 1;
 }
 
-// At most half of what it is.
+static int less_kept(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->memory.recompute == TR_RECOMPUTE_FULL) return 0;
+  snprintf(text, nbyte, "memory.recompute=%s", ++c->memory.recompute == TR_RECOMPUTE_FULL ? "full" : "selective");
+  return 1;
+}
+
 static int less_packed(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
   (void)plan;
   if (!c->memory.pack) return 0;
@@ -67,6 +74,7 @@ static int less_packed(const tr_train_plan *plan, tr_train_config *c, char *text
   return 1;
 }
 
+// At most half of what it is.
 static int less_micro(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
   int64_t share = c->batch.sequences / plan->mesh.degree[TR_AXIS_DP];
   int64_t micro = (c->batch.micro < 0 ? plan->micro : c->batch.micro) / 2;
@@ -121,8 +129,8 @@ static int would_fit(const tr_train_plan *plan, const tr_options *options, const
   return fit;
 }
 
-static const lower cheapest_first[] = {less_background, less_packed,  less_micro,   less_precision,
-                                       less_ranks,      less_moments, less_sequence};
+static const lower cheapest_first[] = {less_background, less_packed, less_kept,    less_micro,
+                                       less_precision,  less_ranks,  less_moments, less_sequence};
 enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
 
 // One setting, lowered until the plan fits.

@@ -33,6 +33,7 @@ typedef struct rh_case {
   int zero, pack;
   tr_dtype wire;
   tr_grad_sync sync;
+  tr_recompute recompute;
   int64_t bucket;
   double dropout, lr, clip;
   tr_optim optim;
@@ -151,6 +152,7 @@ typedef struct rh_rank {
   tr_model *model;
   tr_layout layout;
   int *last_piece;
+  tr_step_range *range;
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
@@ -164,6 +166,7 @@ typedef struct rh_rank {
 static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
   int nunit = tr_model_units(r->model);
   r->last_piece = malloc(sizeof(int) * (size_t)nunit);
+  r->range = malloc(sizeof *r->range * (size_t)nunit);
   for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
   tr_step_model model = {tr_model_pieces(r->model), nunit, r->last_piece, r->layout.unit_start};
   r->step = (tr_step_options){.microbatches = c->micro,
@@ -171,7 +174,9 @@ static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
                               .split_backward = c->split,
                               .grad_sync = c->sync,
                               .bucket_elements = c->bucket,
-                              .zero = c->zero};
+                              .zero = c->zero,
+                              .recompute = r->range};
+  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build(&model, &r->step, &r->program));
   return tr_program_check(&r->program, &model, &r->step);
 }
@@ -201,6 +206,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   o->zero = c->zero;
   o->pack = c->pack;
   o->grad_wire = c->wire;
+  o->recompute = c->recompute;
   o->optim = c->optim;
   o->clip = c->clip;
   o->seed = 77;
@@ -220,6 +226,7 @@ static inline void rh_close(rh_rank *r) {
   tr_pool_destroy(r->pool);
   tr_program_destroy(&r->program);
   free(r->last_piece);
+  free(r->range);
   tr_layout_destroy(&r->layout);
   tr_model_destroy(r->model);
   free(r->rows);

@@ -41,16 +41,17 @@ static void check_prediction(const rh_case *c, tr_comm *comm) {
 static void runs_take_what_was_predicted(void **state) {
   (void)state;
   static const tr_dtype type[] = {TR_F32, TR_BF16, TR_F64};
-  for (int k = 0; k < 24; k++) {
+  for (int k = 0; k < 48; k++) {
     rh_case c = rh_default();
     c.type = type[k % 3];
+    c.recompute = (tr_recompute)(k / 8 % 3);
     c.sync = k & 1 ? TR_SYNC_EVERY : TR_SYNC_LAST;
     c.split = k >> 1 & 1;
     c.micro = 1 + k % 2;
     c.nthread = 1 + k % 3;
     c.optim.kind = k & 4 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD;
     c.optim.momentum = k & 2 ? 0.9 : 0;
-    c.kernels = k >= 12 && c.type != TR_F64 ? tr_kernels_cpu() : NULL;
+    c.kernels = k >= 24 && c.type != TR_F64 ? tr_kernels_cpu() : NULL;
     check_prediction(&c, NULL);
   }
 }

@@ -5,7 +5,8 @@
 //
 // A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces from the last one of the
 // backward pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are
-// kept per (slot, piece).
+// kept per (slot, piece). Of a range that is computed again, each piece writes into the one recompute area and reads
+// there what the earlier ones of its range wrote, forward and backward; from outside it reads the slots.
 #ifndef TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 #define TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 
@@ -22,6 +23,7 @@ typedef struct sr_cell {
 typedef struct sr_rank {
   const tr_program *program;
   const tr_step_model *model;
+  const tr_step_options *options;
   int every;
   uint64_t random;
   unsigned char started[SR_OPS], done[SR_OPS];
@@ -29,6 +31,7 @@ typedef struct sr_rank {
   int summed[SR_UNITS];  // REDUCEs that have ended, per unit (SYNC_LAST)
   int reading[SR_UNITS]; // REDUCEs under way
   signed char fi[SR_SLOTS][SR_PIECES], fw[SR_SLOTS][SR_PIECES], iw[SR_SLOTS][SR_PIECES]; // whose, -1
+  signed char area[SR_PIECES]; // whose values of this piece are in the recompute area, -1: others lie there
   unsigned char forward[SR_MICRO][SR_PIECES], input[SR_MICRO][SR_PIECES], weight[SR_MICRO][SR_PIECES];
   int counted, losses, loss_in_sum, loss_done, normed, updated[SR_UNITS], published[SR_UNITS];
   int zero, ended_sums, squares_of, updates, publishes; // squares_of: sums whose squares are gathered
@@ -56,9 +59,40 @@ static inline void sr_contribute(sr_rank *r, const tr_op *op, int piece, int kin
   }
 }
 
+static inline int sr_same_range(const sr_rank *r, int p, int q) {
+  for (int k = 0; k < r->options->nrecompute; k++) {
+    const tr_step_range *range = &r->options->recompute[k];
+    if (range->begin <= p && p < range->end) return range->begin <= q && q < range->end;
+  }
+  return 0;
+}
+
+static inline void sr_read_area(sr_rank *r, int mb, int p, int last) {
+  for (int q = 0; q <= last; q++)
+    sr_wrong(r, sr_same_range(r, p, q) && r->area[q] != mb, "the recompute area holds something else");
+}
+
+// Values of one range lie over those of every other.
+static inline void sr_write_area(sr_rank *r, int mb, int p) {
+  if (!sr_same_range(r, p, p)) return;
+  sr_read_area(r, mb, p, p - 1);
+  for (int q = 0; q < SR_PIECES; q++)
+    if (!sr_same_range(r, p, q)) r->area[q] = -1;
+  r->area[p] = (signed char)mb;
+}
+
+static inline void sr_recompute(sr_rank *r, const tr_op *op, int p) {
+  sr_wrong(r, r->forward[op->microbatch][p] != 1, "computed again before the first time");
+  sr_wrong(r, r->fw[op->slot_fw][p] != op->microbatch, "F-W slot holds something else");
+  if (!r->options->split_backward)
+    sr_wrong(r, r->fi[op->slot_fi][p] != op->microbatch, "F-I slot holds something else");
+  sr_write_area(r, op->microbatch, p);
+}
+
 static inline void sr_backward(sr_rank *r, const tr_op *op, int p) {
   int mb = op->microbatch, last = r->model->npiece - 1;
   sr_wrong(r, r->fw[op->slot_fw][p] != mb, "F-W slot holds something else");
+  sr_read_area(r, mb, p, p);
   if (op->kind != TR_OP_W) {
     sr_wrong(r, !r->counted, "scale is not known");
     sr_wrong(r, r->fi[op->slot_fi][p] != mb, "F-I slot holds something else");
@@ -90,13 +124,16 @@ static inline void sr_norm(sr_rank *r) {
 
 static inline void sr_compute(sr_rank *r, const tr_op *op) {
   int mb = op->microbatch;
-  if (op->kind <= TR_OP_W) sr_wrong(r, r->normed, "pass after the norm");
+  if (op->kind <= TR_OP_R) sr_wrong(r, r->normed, "pass after the norm");
   if (op->kind == TR_OP_F)
     for (int p = (int)op->piece_begin; p < (int)op->piece_end; p++) {
       sr_wrong(r, p > 0 && r->forward[mb][p - 1] != 1, "activation has not arrived");
       r->forward[mb][p]++;
       r->fi[op->slot_fi][p] = r->fw[op->slot_fw][p] = (signed char)mb;
+      sr_write_area(r, mb, p);
     }
+  else if (op->kind == TR_OP_R)
+    for (int p = (int)op->piece_begin; p < (int)op->piece_end; p++) sr_recompute(r, op, p);
   else if (op->kind <= TR_OP_W)
     for (int p = (int)op->piece_end; p-- > (int)op->piece_begin;) sr_backward(r, op, p);
   else if (op->kind == TR_OP_NORM)
@@ -203,8 +240,10 @@ static inline const char *sr_run(const tr_program *program, const tr_step_model 
   memset(r.fi, -1, sizeof r.fi);
   memset(r.fw, -1, sizeof r.fw);
   memset(r.iw, -1, sizeof r.iw);
+  memset(r.area, -1, sizeof r.area);
   r.program = program;
   r.model = model;
+  r.options = options;
   r.every = options->grad_sync == TR_SYNC_EVERY;
   r.zero = options->zero;
   r.random = seed * 2 + 1;

@@ -74,7 +74,8 @@ typedef struct tr_piece_call {
 // backward_weight is NULL for pieces without parameters and for those that give all gradients in backward_input.
 typedef struct tr_piece_ops {
   const char *kind; // "linear"
-  int cheap;        // little work for what it writes (norms, attention, activations): recompute=selective repeats it
+  int cheap; // little work for what it writes (norms, attention, activations): recompute=selective may repeat forward,
+             // which must then, as with recompute=full, write the same bits
   tr_status (*forward)(const tr_piece_call *call);
   tr_status (*backward_input)(const tr_piece_call *call);
   tr_status (*backward_weight)(const tr_piece_call *call);

@@ -50,6 +50,7 @@ typedef struct tr_run_options {
   int64_t rows;           // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
+  tr_recompute recompute; // whose ranges are in the program
   tr_optim optim;
   int zero;           // as in the program
   int pack;           // keep packed weights, where the kernel table and the pieces gain by them
@@ -61,9 +62,14 @@ typedef struct tr_run_options {
 } tr_run_options;
 void tr_run_options_init(tr_run_options *options);
 
+// The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
+// as the model has units. recompute=full: all that is written inside a unit, but the last; selective: what cheap pieces
+// write, where no value is kept for their sake alone.
+tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count);
+
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
-  size_t weights, packed, master, state, gradients, wire, activations, temporaries, kernel_scratch;
+  size_t weights, packed, master, state, gradients, wire, activations, recompute, temporaries, kernel_scratch;
   size_t private_total; // all but what lies in the shared arena
   size_t shared_total;  // in each rank's arena: what travels, and small sums
   size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1

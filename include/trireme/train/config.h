@@ -123,6 +123,7 @@ typedef struct tr_train_plan {
   tr_layout layout;
   tr_program program;
   tr_step_options step;
+  tr_step_range *recompute; // [step.nrecompute]
   tr_mesh_spec mesh;
   tr_optim optim;
   tr_lr lr;
