@@ -116,7 +116,7 @@ tr_dtype tr__train_type(const tr_train_config *config) {
   return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
 }
 
-void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
+void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   const tr_train_config *c = plan->config;
   tr_run_options_init(out);
   out->model = plan->model;
@@ -161,6 +161,16 @@ static tr_status check_folder(const tr_train_config *c, const tr_options *option
   return TR_OK;
 }
 
+// Everything but data.
+static tr_status plan_step(tr_train_plan *plan, const tr_options *options, int tokenizer) {
+  TR_TRY(plan_mesh(plan, options));
+  TR_TRY(plan_batch(plan, options));
+  TR_TRY(tr__plan_from(plan, options));
+  if (tokenizer) TR_TRY(tr__plan_tokenizer(plan, options));
+  TR_TRY(tr__plan_model(plan, options));
+  return plan_program(plan);
+}
+
 static tr_status open_data(tr_train_plan *plan, const tr_options *options, const tr_train_plan *like) {
   if (!like) return tr__plan_data(plan, options);
   plan->source = like->source;
@@ -172,15 +182,10 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
                          const tr_train_plan *like, tr_train_plan *out) {
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
-  if (status == TR_OK) status = plan_mesh(out, options);
-  if (status == TR_OK) status = plan_batch(out, options);
-  if (status == TR_OK) status = tr__plan_from(out, options);
-  if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
-  if (status == TR_OK) status = tr__plan_model(out, options);
-  if (status == TR_OK) status = plan_program(out);
+  if (status == TR_OK) status = plan_step(out, options, !like);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
-    plan_length(out);
+    if (out->source) plan_length(out);
     plan_rules(out);
     status = tr__plan_memory(out);
   }
@@ -190,12 +195,22 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   return status;
 }
 
+static tr_status check_memory(tr_train_plan *plan, const tr_options *options) {
+  tr_status status = tr__plan_check_memory(plan, options);
+  if (status < 0) tr_train_plan_destroy(plan);
+  return status;
+}
+
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
                              tr_train_plan *out) {
   TR_TRY(tr__train_plan(config, options, progress, NULL, out));
-  tr_status status = tr__plan_check_memory(out, options);
-  if (status < 0) tr_train_plan_destroy(out);
-  return status;
+  return check_memory(out, options);
+}
+
+tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out) {
+  const tr_train_plan nothing = {.end = -1};
+  TR_TRY(tr__train_plan(config, options, 0, &nothing, out));
+  return check_memory(out, options);
 }
 
 void tr_train_plan_destroy(tr_train_plan *plan) {
