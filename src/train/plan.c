@@ -161,16 +161,6 @@ static tr_status check_folder(const tr_train_config *c, const tr_options *option
   return TR_OK;
 }
 
-// Everything but data.
-static tr_status plan_step(tr_train_plan *plan, const tr_options *options, int tokenizer) {
-  TR_TRY(plan_mesh(plan, options));
-  TR_TRY(plan_batch(plan, options));
-  TR_TRY(tr__plan_from(plan, options));
-  if (tokenizer) TR_TRY(tr__plan_tokenizer(plan, options));
-  TR_TRY(tr__plan_model(plan, options));
-  return plan_program(plan);
-}
-
 static tr_status open_data(tr_train_plan *plan, const tr_options *options, const tr_train_plan *like) {
   if (!like) return tr__plan_data(plan, options);
   plan->source = like->source;
@@ -182,7 +172,12 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
                          const tr_train_plan *like, tr_train_plan *out) {
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
-  if (status == TR_OK) status = plan_step(out, options, !like);
+  if (status == TR_OK) status = plan_mesh(out, options);
+  if (status == TR_OK) status = plan_batch(out, options);
+  if (status == TR_OK) status = tr__plan_from(out, options);
+  if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
+  if (status == TR_OK) status = tr__plan_model(out, options);
+  if (status == TR_OK) status = plan_program(out);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
     if (out->source) plan_length(out);
