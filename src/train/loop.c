@@ -32,7 +32,7 @@ static tr_status open_run(tr__trainer *t) {
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
   tr_run_options options;
-  tr__train_run_options(plan, &options);
+  tr_train_run_options(plan, &options);
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;

@@ -127,7 +127,7 @@ tr_dtype tr__train_type(const tr_train_config *config) {
   return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
 }
 
-void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
+void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   const tr_train_config *c = plan->config;
   tr_run_options_init(out);
   out->model = plan->model;
@@ -196,7 +196,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = plan_program(out);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
-    plan_length(out);
+    if (out->source) plan_length(out);
     plan_rules(out);
     status = tr__plan_memory(out);
   }
@@ -206,12 +206,22 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   return status;
 }
 
+static tr_status check_memory(tr_train_plan *plan, const tr_options *options) {
+  tr_status status = tr__plan_check_memory(plan, options);
+  if (status < 0) tr_train_plan_destroy(plan);
+  return status;
+}
+
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
                              tr_train_plan *out) {
   TR_TRY(tr__train_plan(config, options, progress, NULL, out));
-  tr_status status = tr__plan_check_memory(out, options);
-  if (status < 0) tr_train_plan_destroy(out);
-  return status;
+  return check_memory(out, options);
+}
+
+tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out) {
+  const tr_train_plan nothing = {.end = -1};
+  TR_TRY(tr__train_plan(config, options, 0, &nothing, out));
+  return check_memory(out, options);
 }
 
 void tr_train_plan_destroy(tr_train_plan *plan) {

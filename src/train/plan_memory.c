@@ -33,7 +33,7 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
 tr_status tr__plan_memory(tr_train_plan *plan) {
   tr_run_options options;
   tr_run_memory memory;
-  tr__train_run_options(plan, &options);
+  tr_train_run_options(plan, &options);
   TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
   TR_TRY(tr__state_bytes(plan, &plan->save_nbyte));
   plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
