@@ -187,6 +187,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
                          const tr_train_plan *like, tr_train_plan *out) {
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
+  if (status == TR_OK) status = tr__trace_check(config, options);
   if (status == TR_OK) status = plan_mesh(out, options);
   if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = plan_batch(out, options);

@@ -18,7 +18,8 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
               {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
-              {"checkpoint buffer", plan->save_nbyte}};
+              {"checkpoint buffer", plan->save_nbyte},
+              {"trace", tr__trace_bytes(plan)}};
   size_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
     char bytes[32];
@@ -38,7 +39,7 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
   TR_TRY(tr__state_bytes(plan, &plan->save_nbyte));
   plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
   plan->once_nbyte = memory.host_total;
-  plan->rank_nbyte = memory.private_total + plan->arena_nbyte + plan->save_nbyte;
+  plan->rank_nbyte = memory.private_total + plan->arena_nbyte + plan->save_nbyte + tr__trace_bytes(plan);
   plan->total_nbyte = plan->rank_nbyte * (size_t)plan->config->run.ranks + plan->once_nbyte;
   describe(plan, &memory);
   return TR_OK;
