@@ -48,11 +48,16 @@ INLINE vf load_bf16(const tr_bf16 *p, int64_t n) {
     memcpy(&part, p, (size_t)n * sizeof *p);
     h = part;
   }
-  return (vf)(__builtin_convertvector(h, vu) << 16);
+  return (vf)(TR_WIDEN(h) << 16);
 }
-INLINE void store_bf16(tr_bf16 *p, vf v, int64_t n) {
+// To the nearest bf16, ties to even: its bits, in the upper half of each lane.
+INLINE vu bf16_bits(vf v) {
   vu bits = (vu)v, rounded = bits + 0x7fffu + ((bits >> 16) & 1u), nan = (vu)(v != v);
-  vh h = __builtin_convertvector(((rounded & ~nan) | ((bits | 0x400000u) & nan)) >> 16, vh);
+  return (rounded & ~nan) | ((bits | 0x400000u) & nan);
+}
+INLINE vf round_bf16(vf v) { return (vf)(bf16_bits(v) & 0xffff0000u); }
+INLINE void store_bf16(tr_bf16 *p, vf v, int64_t n) {
+  vh h = TR_NARROW(bf16_bits(v) >> 16);
   if (__builtin_expect(n >= TR_VL, 1)) {
     memcpy(p, &h, sizeof h);
   } else {
