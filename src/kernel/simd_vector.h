@@ -39,6 +39,8 @@ INLINE vf load_bf16(const tr_bf16 *p, int64_t n) {
   }
   return widen_bf16(h);
 }
+// As a bf16 would hold it.
+INLINE vf round_bf16(vf v) { return (vf)(rounded_bf16(v) & 0xffff0000u); }
 INLINE void store_bf16(tr_bf16 *p, vf v, int64_t n) {
   const vh h = narrow_bf16(v);
   if (__builtin_expect(n >= TR_VL, 1)) {
