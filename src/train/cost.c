@@ -131,7 +131,7 @@ static double elements(const tr_train_plan *plan, int rank, const tr_op *op) {
 static double packed_bytes(const tr_train_plan *plan, const tr_op *op) {
   tr_run_options run;
   size_t sum = 0;
-  tr__train_run_options(plan, &run);
+  tr_train_run_options(plan, &run);
   for (int i = 0; i < tr_model_params(plan->model) && run.kernels->pack_size; i++) {
     const tr_param *param = tr_model_param(plan->model, i);
     unsigned pack = tr_model_param_pack(plan->model, i);

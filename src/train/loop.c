@@ -32,7 +32,7 @@ static tr_status open_run(tr__trainer *t) {
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
   tr_run_options options;
-  tr__train_run_options(plan, &options);
+  tr_train_run_options(plan, &options);
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;
@@ -97,29 +97,36 @@ static tr_status fill_batches(tr__trainer *t) {
   return TR_OK;
 }
 
-// The first tensor whose gradient is not finite: where to look.
-static const char *bad_tensor(const tr__trainer *t) {
+// The first tensor whose gradient is not finite, on any rank: where to look. Collective: all ranks have seen the same norm.
+static tr_status bad_tensor(const tr__trainer *t, const char **name) {
   const tr_layout *layout = &t->plan->layout;
   const float *g = tr_run_gradients(t->run);
-  for (int i = 0; i < layout->nparam; i++)
-    for (int64_t k = 0; k < layout->param_count[i]; k++)
-      if (!isfinite(g[layout->param_offset[i] + k])) return tr_model_param(t->plan->model, i)->name;
-  return "none (only the loss is not finite)";
+  int32_t from_end = 0; // 0: none
+  for (int i = 0; i < layout->nparam && !from_end; i++)
+    for (int64_t k = 0; k < layout->param_count[i] && !from_end; k++)
+      if (!isfinite(g[layout->param_offset[i] + k])) from_end = layout->nparam - i;
+  if (tr_comm_size(t->comm) > 1)
+    TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), &from_end, 1, TR_I32, TR_MAX, NULL));
+  *name = from_end ? tr_model_param(t->plan->model, layout->nparam - from_end)->name
+                   : "none (only the loss is not finite)";
+  return TR_OK;
 }
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
   if (!result->skipped || result->tokens == 0) return TR_OK;
   double loss = tr__unsigned_nan(result->loss), norm = tr__unsigned_nan(result->norm);
+  const char *tensor;
+  TR_TRY(bad_tensor(t, &tensor));
   if (t->plan->config->train.nan == TR_NAN_SKIP) {
     if (t->rank == 0)
       tr_log_warn("step %lld is skipped: loss %g, gradient norm %g; first tensor with a bad gradient: %s",
-                  (long long)t->step, loss, norm, bad_tensor(t));
+                  (long long)t->step, loss, norm, tensor);
     return TR_OK;
   }
   return tr_error(TR_ERR_NAN,
                   "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
                   "lr.warmup, or train.nan=skip",
-                  (long long)t->step, loss, norm, bad_tensor(t));
+                  (long long)t->step, loss, norm, tensor);
 }
 
 static int due(int64_t step, int64_t every, int64_t steps) {
@@ -221,7 +228,7 @@ static tr_status train_loop(tr__trainer *t) {
   if (t->step < t->plan->steps) TR_TRY(open_events(t));
   if (resumed && t->step < t->plan->steps) TR_TRY(tr__metrics_event(t, "resume"));
   if (!resumed && *t->plan->model_folder) TR_TRY(tr__state_load_weights(t));
-  if (!resumed && !*t->plan->model_folder) tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
+  if (!resumed && !*t->plan->model_folder) TR_TRY(tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed));
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
@@ -279,6 +286,7 @@ static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *optio
   launch.nthread = plan->nthread;
   launch.bind = c->run.bind;
   launch.arena_nbyte = plan->arena_nbyte;
+  launch.once_nbyte = plan->once_nbyte;
   launch.deadline = c->run.deadline;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
   launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;

@@ -12,8 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
-tr_model_input tr__batch_input(const tr_batch *batch); // the view of a batch that pieces get; owns nothing
-void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out);
+tr_model_input tr__batch_input(const tr_batch *batch);  // the view of a batch that pieces get; owns nothing
 tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
 
 // ---- the parts of a plan, in this order
