@@ -31,8 +31,10 @@
 // returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 
-// What a rank runs the steps of a plan with. The pool, the ranks and the observers are left to the caller.
+// Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, ranks and observers, which
+// the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL: none.
 void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out);
+tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).
