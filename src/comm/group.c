@@ -212,6 +212,20 @@ tr_status tr__group_world(tr_comm *comm, tr_group **out) {
   return TR_OK;
 }
 
+tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
+  void *memory = NULL;
+  char why[256] = "";
+  if (g->index == 0) {
+    memory = tr_arena_alloc(&g->comm->arena, nbyte);
+    if (!memory) snprintf(why, sizeof why, "%s", tr_status_text());
+  }
+  TR_TRY(tr_group_broadcast(g, &memory, sizeof memory, TR_U8, 0, NULL)); // arenas lie at equal addresses in all ranks
+  *out = memory;
+  if (memory || nbyte == 0) return TR_OK;
+  return tr_error(TR_ERR_MEMORY, "group '%s' has no room for %zu shared bytes in the arena of rank %d%s%s", g->name,
+                  nbyte, g->ranks[0], *why ? ": " : "", why);
+}
+
 void tr__group_free(tr_group *g) {
   tr_request *next;
   for (tr_request *r = g->comm->head; r; r = next) {

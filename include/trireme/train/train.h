@@ -12,12 +12,16 @@
 #ifndef TRIREME_TRAIN_TRAIN_H
 #define TRIREME_TRAIN_TRAIN_H
 
+#include "trireme/run/run.h"
 #include "trireme/shard/layout.h"
 #include "trireme/train/config.h"
 
 // Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
 // returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
+
+// What a rank runs the steps of a plan with. The pool, the ranks and the observers are left to the caller.
+void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).
