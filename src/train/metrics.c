@@ -113,8 +113,8 @@ static void print_line(tr__trainer *t, const tr_step_result *result, double lr, 
 }
 
 static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t now) {
-  enum { WIDTH = 30 };
-  if (!t->plan->progress) return;
+  enum { WIDTH = 30, PAUSE_NS = 50000000 }; // oftener than this nobody sees
+  if (!t->plan->progress || now - t->progress_ns < PAUSE_NS) return;
   char bar[WIDTH + 1], eta[32];
   int64_t steps = t->plan->steps > 0 ? t->plan->steps : 1;
   int filled = (int)(t->step * WIDTH / steps);
@@ -124,6 +124,7 @@ static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t 
   printf("\r\033[K[%s] %lld/%lld  loss %.4f  eta %s", bar, (long long)t->step, (long long)t->plan->steps,
          result->loss, eta);
   fflush(stdout);
+  t->progress_ns = now;
   t->progress_shown = 1;
 }
 

@@ -67,6 +67,7 @@ typedef struct tr__trainer {
   // since the last log line
   int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;
+  int64_t progress_ns; // when the progress bar was last drawn
   int progress_shown;
 } tr__trainer;
 
