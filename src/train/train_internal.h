@@ -152,7 +152,7 @@ typedef struct tr__state_sizes {
   size_t lists;     // of each rank
 } tr__state_sizes;
 tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out); // before anything exists
-tr_status tr__state_open(tr__trainer *t); // collective; after the run
+tr_status tr__state_open(tr__trainer *t);                                   // collective; after the run
 void tr__state_close(tr__trainer *t);
 tr_status tr__state_resume(tr__trainer *t, int *resumed);  // collective; from the folder's newest checkpoint, if any
 tr_status tr__state_load_weights(tr__trainer *t);          // from the plan's model folder
