@@ -173,28 +173,12 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   return status;
 }
 
-// ---- the launcher
-
-static tr_status launch(const tr_train_plan *plan, const job *j) {
-  const tr_train_config *c = plan->config;
-  tr_launch_options o;
-  tr_launch_options_init(&o);
-  o.mode = (tr_launch_mode)c->run.launch;
-  o.nrank = (int)c->run.ranks;
-  o.nthread = plan->nthread;
-  o.bind = c->run.bind;
-  o.arena_nbyte = plan->arena_nbyte;
-  o.once_nbyte = plan->once_nbyte;
-  o.deadline = c->run.deadline > 600 ? c->run.deadline : 600;
-  fflush(stdout);
-  return tr_launch(&o, rank_main, (void *)j, NULL);
-}
-
 tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out) {
   tr__bench_times *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
-  const job j = {.plan = plan, .out = shared};
-  tr_status status = launch(plan, &j);
+  job j = {.plan = plan, .out = shared};
+  fflush(stdout);
+  tr_status status = tr_train_launch(plan, NULL, rank_main, &j);
   *out = *shared;
   munmap(shared, sizeof *shared);
   return status;

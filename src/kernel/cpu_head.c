@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { ROWS = 256, VOCAB = 3072 };
+enum { ROWS = 256, VOCAB = 3072 }; // VOCAB: a multiple of every panel's width
 
 typedef struct head_job {
   const tr_compute *c;
@@ -67,6 +67,7 @@ static void softmax_task(void *context, int task, int worker) {
 
 static tr_status tile_logits(const head_job *j) {
   const tr_head_loss *p = j->p;
+  const int64_t nr = tr__simd(j->c)->nr;
   for (int64_t v = 0; v < p->vocab; v += VOCAB) {
     tr_gemm g = {.m = j->rows,
                  .n = tr__min(VOCAB, p->vocab - v),
@@ -77,6 +78,10 @@ static tr_status tile_logits(const head_job *j) {
     g.a = tr__elem(p->type, p->x, j->row0 * p->width), g.a_row = p->width, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = 1, g.b_col = p->width;
     g.c = j->logits + v, g.ldc = j->ld;
+    if (p->packed[TR_PACK_FORWARD]) { // whole panels of vocabulary rows
+      g.packed_step = p->width * nr;
+      g.packed = tr__elem(p->type, p->packed[TR_PACK_FORWARD], v / nr * g.packed_step);
+    }
     TR_TRY(tr__gemm(j->c, &g));
   }
   return TR_OK;
@@ -84,6 +89,7 @@ static tr_status tile_logits(const head_job *j) {
 
 static tr_status tile_dx(const head_job *j) {
   const tr_head_loss *p = j->p;
+  const int64_t nr = tr__simd(j->c)->nr;
   for (int64_t v = 0; v < p->vocab; v += VOCAB) {
     tr_gemm g = {.m = j->rows,
                  .n = p->width,
@@ -94,6 +100,10 @@ static tr_status tile_dx(const head_job *j) {
     g.a = tr__elem(j->gradient_type, j->gradient, v), g.a_row = j->ld, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = p->width, g.b_col = 1;
     g.c = j->dx, g.ldc = p->width, g.add = v > 0;
+    if (p->packed[TR_PACK_BACKWARD]) { // rows v .. of every panel
+      g.packed_step = p->vocab * nr;
+      g.packed = tr__elem(p->type, p->packed[TR_PACK_BACKWARD], v * nr);
+    }
     TR_TRY(tr__gemm(j->c, &g));
   }
   tr__simd(j->c)->convert((size_t)(j->rows * p->width), TR_F32, j->dx, p->type,

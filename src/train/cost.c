@@ -118,54 +118,64 @@ tr__cost tr__piece_cost(const tr_train_plan *plan, int piece, tr__pass pass, con
 
 // ---- operations
 
-static double elements(const tr_train_plan *plan, int rank, const tr_op *op) {
-  const int64_t *start = plan->layout.unit_start;
-  if (op->kind == TR_OP_NORM) return (double)plan->layout.total / (plan->step.zero ? plan->step.dp : 1);
-  if (!plan->step.zero || op->kind != TR_OP_UPDATE) return (double)(start[op->unit_end] - start[op->unit_begin]);
-  int64_t first, count;
-  tr_layout_own(&plan->layout, op->unit_begin, op->unit_end, plan->step.dp,
-                tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_DP), &first, &count);
-  return (double)count;
+// The elements of units [unit_begin, unit_end) that `rank` updates: with owned parts, those of its part of their bucket.
+static int64_t updated(const tr_train_plan *plan, int rank, const tr_op *op) {
+  const int64_t begin = plan->layout.unit_start[op->unit_begin], end = plan->layout.unit_start[op->unit_end];
+  if (!plan->step.zero) return end - begin;
+  int64_t sum = 0, first, count;
+  for (int b = 0; b < plan->program.nbucket; b++) {
+    const tr_bucket *bucket = &plan->program.bucket[b];
+    tr_layout_own(&plan->layout, bucket->unit_begin, bucket->unit_end, plan->step.dp,
+                  tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_DP), &first, &count);
+    int64_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;
+    sum += to > from ? to - from : 0;
+  }
+  return sum;
 }
 
-static double packed_bytes(const tr_train_plan *plan, const tr_op *op) {
+// Weights read and their packed forms written, each rank's part where ranks share them.
+static double packing_bytes(const tr_train_plan *plan, const tr_op *op) {
   tr_run_options run;
   size_t sum = 0;
   tr_train_run_options(plan, &run);
-  for (int i = 0; i < tr_model_params(plan->model) && run.kernels->pack_size; i++) {
+  for (int i = 0; run.pack && run.kernels->pack_size && i < tr_model_params(plan->model); i++) {
     const tr_param *param = tr_model_param(plan->model, i);
+    const int64_t *dim = param->shape.dim;
     unsigned pack = tr_model_param_pack(plan->model, i);
     if (param->unit < op->unit_begin || param->unit >= op->unit_end || param->shape.ndim != 2) continue;
-    for (int use = 0; use < TR_PACKS; use++)
-      if (pack & 1u << use)
-        sum += run.kernels->pack_size(run.type, param->shape.dim[0], param->shape.dim[1], (tr_pack)use);
+    for (int use = 0; use < TR_PACKS; use++) {
+      size_t packed = pack & 1u << use ? run.kernels->pack_size(run.type, dim[0], dim[1], (tr_pack)use) : 0;
+      if (packed) sum += packed + (size_t)tr_shape_count(&param->shape) * tr_dtype_size(run.type);
+    }
   }
-  return (double)sum;
+  return (double)sum / (plan->step.zero ? plan->step.dp : 1);
 }
 
-static double comm_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
+// All but gradients is a number from each rank; what ranks share needs no copy.
+static double comm_bytes(const tr_train_plan *plan, const tr_op *op) {
   const tr_train_config *c = plan->config;
-  switch ((tr_op_role)op->role) {
-  case TR_ROLE_GRADIENT:
-    return elements(plan, rank, op) *
-           (double)tr_dtype_size(c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : tr_wide(tr__train_type(c)));
-  case TR_ROLE_WEIGHTS: return elements(plan, rank, op) * (double)tr_dtype_size(tr__train_type(c));
-  case TR_ROLE_PACKED: return packed_bytes(plan, op);
-  case TR_ROLE_SQUARES: return (double)tr_layout_blocks(&plan->layout, plan->layout.nunit) * sizeof(double);
-  default: return (double)plan->step.dp * sizeof(double);
-  }
+  const int64_t *start = plan->layout.unit_start;
+  if (op->role != TR_ROLE_GRADIENT) return (double)plan->step.dp * sizeof(double);
+  tr_dtype wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : tr_wide(tr__train_type(c));
+  return (double)(start[op->unit_end] - start[op->unit_begin]) * (double)tr_dtype_size(wire);
+}
+
+// With owned parts the squares were summed with the gradients, by block.
+static double norm_bytes(const tr_train_plan *plan) {
+  if (plan->step.zero) return (double)tr_layout_blocks(&plan->layout, plan->layout.nunit) * sizeof(double);
+  return (double)plan->layout.total * sizeof(float);
 }
 
 double tr__op_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
-  const double wide = sizeof(float), own = (double)tr_dtype_size(tr__train_type(plan->config));
-  const int separate = tr__train_type(plan->config) != TR_F32;
-  if (op->lane == TR_LANE_COMM) return comm_bytes(plan, rank, op);
-  double n = elements(plan, rank, op);
+  const tr_dtype type = tr__train_type(plan->config);
+  if (op->lane == TR_LANE_COMM) return comm_bytes(plan, op);
   switch ((tr_op_kind)op->kind) {
-  case TR_OP_NORM: return n * wide;
-  case TR_OP_PUBLISH: return separate ? n * (wide + own) : 0;
-  case TR_OP_UPDATE: // gradient read; weights and state read and written; the working copy written
-    return n * (wide * (3 + 2 * tr_optim_state_count(&plan->optim)) + (separate ? own : 0));
+  case TR_OP_NORM: return norm_bytes(plan);
+  case TR_OP_PUBLISH: return packing_bytes(plan, op);
+  case TR_OP_UPDATE: { // gradient read; weights and state read and written; the working copy written
+    size_t each = sizeof(float) * (3 + 2 * (size_t)tr_optim_state_count(&plan->optim));
+    return (double)updated(plan, rank, op) * (double)(each + (type != TR_F32 ? tr_dtype_size(type) : 0));
+  }
   default: return 0;
   }
 }

@@ -279,8 +279,7 @@ static tr_status lock_folder(const char *folder, int *fd) {
   return TR_OK;
 }
 
-static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *options, const char *logs,
-                              struct tr__trace *trace) {
+tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
   tr_launch_options_init(&launch);
@@ -293,9 +292,7 @@ static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *optio
   launch.deadline = c->run.deadline;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
   launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
-  tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
-  tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
-  return tr_launch(&launch, rank_main, &start, NULL);
+  return tr_launch(&launch, life, user, NULL);
 }
 
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
@@ -308,7 +305,11 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   TR_TRY(lock_folder(folder, &lock));
   struct tr__trace *trace = NULL;
   tr_status status = tr__trace_create(plan, &trace);
-  if (status == TR_OK) status = launch_ranks(plan, options, logs, trace);
+  if (status == TR_OK) {
+    tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
+    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
+    status = tr_train_launch(plan, logs, rank_main, &start);
+  }
   if (trace) status = tr__trace_write(trace, status);
   tr__trace_destroy(trace);
   close(lock);

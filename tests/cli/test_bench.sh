@@ -131,8 +131,8 @@ says out '"subject": "gpt2-tiny, bf16, sequence 8, 4 sequences per step"' '"name
 # Kernels, by words of their names.
 bench kernel 'sum of' 'matmul forward attproj' precision.compute=f32 run.threads=1 --write kernel.json
 expect 'kernel' 0
-says out '^sum of squares .* % of copy' '^matmul forward attproj .* % of peak' '^peak: median'
-[ "$(grep -c ' ms ' out)" = 2 ] || fail "other kernels too: $(cat out)"
+says out '^sum of squares .* % of copy' '^matmul forward attproj .* % of peak' '^matmul forward attproj, packed .* % of peak' '^peak: median'
+[ "$(grep -c ' ms ' out)" = 3 ] || fail "other kernels too: $(cat out)"
 says kernel.json '"name": "sum of squares, f32, 1 thread"' '"name": "matmul forward attproj, f32, 1 thread"'
 refused 4 "a baseline of 'bench step'" kernel 'sum of' --baseline step.json
 

@@ -427,6 +427,26 @@ static inline tr_status cf_subgroups(tr_comm *comm, size_t large) {
   return TR_OK;
 }
 
+// Memory of the first rank that all write and read at one address; and a request beyond its arena, refused everywhere.
+static inline tr_status cf_shared_memory(tr_group *g) {
+  int size = tr_group_size(g), own = tr_group_rank(g);
+  tr_arena *arena = tr_comm_arena(g->comm);
+  size_t mark = tr_arena_mark(arena);
+  int32_t *word;
+  void *none;
+  TR_TRY(tr_group_shared(g, sizeof *word * (size_t)size, (void **)&word));
+  word[own] = 7 * own;
+  TR_TRY(tr_group_barrier(g));
+  for (int r = 0; r < size; r++)
+    if (word[r] != 7 * r) return tr_error(TR_ERR_VERIFY, "rank %d does not see what rank %d wrote", own, r);
+  if (tr_group_shared(g, (size_t)1 << 40, &none) != TR_ERR_MEMORY)
+    return tr_error(TR_ERR_VERIFY, "a shared block larger than the arena was not refused");
+  if ((own == 0) != (tr_arena_mark(arena) > mark)) return tr_error(TR_ERR_VERIFY, "rank %d gave the memory", own);
+  TR_TRY(tr_group_barrier(g));
+  tr_arena_reset(arena, mark);
+  return TR_OK;
+}
+
 static inline tr_status cf_slots_are_used_again(tr_comm *comm) {
   int size = tr_comm_size(comm), ranks[TR__RANKS];
   for (int r = 0; r < size; r++) ranks[r] = (r + 1) % size;
@@ -467,6 +487,7 @@ static inline tr_status cf_main(tr_comm *comm, void *user) {
   TR_TRY(cf_far_ahead(world));
   TR_TRY(cf_transfers(world));
   TR_TRY(cf_subgroups(comm, o->large));
+  TR_TRY(cf_shared_memory(tr_comm_world(comm)));
   TR_TRY(cf_slots_are_used_again(comm));
   tr_group_destroy(all);
   return TR_OK;

@@ -167,8 +167,9 @@ static void check_counts(const job *j, int ranks) {
 
 static void gpt2(void **state) {
   (void)state;
-  static const char *const one[] = {"run.ranks=1", NULL}, *const two[] = {"run.ranks=2", "comm.bucket=1kB", NULL},
-                           *const threads[] = {"run.ranks=2", "run.launch=threads", NULL};
+  static const char *const one[] = {"run.ranks=1", NULL},
+                           *const two[] = {"run.ranks=2", "comm.bucket=1kB", "parallel.zero=0", NULL},
+                           *const threads[] = {"run.ranks=2", "run.launch=threads", "parallel.zero=0", NULL};
   const struct {
     const char *const *argument;
     int ranks;
@@ -199,6 +200,41 @@ static void others(void **state) {
   job_close(&j);
 }
 
+// Ranks that own parts of the state update and pack those only, and send gradients in half the bytes.
+static void owned_parts(void **state) {
+  (void)state;
+  static const char *const arguments[] = {"run.ranks=2", "parallel.zero=1", "precision.grad_wire=bf16", NULL};
+  job j;
+  int64_t first, own = 0, sum = 0;
+  job_run(&j, arguments);
+  check_tables(&j);
+  const json_t *p = json_array_get(j.profiles, 2);
+  for (int b = 0; b < j.plan.program.nbucket; b++) {
+    const tr_bucket *bucket = &j.plan.program.bucket[b];
+    tr_layout_own(&j.plan.layout, bucket->unit_begin, bucket->unit_end, 2, 0, &first, &own);
+    sum += own;
+  }
+  check(p, "UPDATE", "bytes", (double)sum * 7 * 4 * STEPS);
+  check(p, "REDUCE gradients", "bytes", (double)j.plan.layout.total * 2 * STEPS);
+  check(p, "NORM", "bytes", (double)tr_layout_blocks(&j.plan.layout, j.plan.layout.nunit) * 8 * STEPS);
+  check(p, "GATHER weights", "calls", STEPS);
+  job_close(&j);
+}
+
+// What is computed again has rows of its own: with selective, of the cheap pieces.
+static void recomputed(void **state) {
+  (void)state;
+  static const char *const arguments[] = {"run.ranks=1", "memory.recompute=selective", NULL};
+  job j;
+  job_run(&j, arguments);
+  check_tables(&j);
+  const json_t *p = json_array_get(j.profiles, 2);
+  double again = number(row(p, "attention recompute"), "calls"), calls = number(row(p, "attention forward"), "calls");
+  assert_true(again > 0 && again < calls); // the last layer follows its forward pass
+  check(p, "attention recompute", "flops", number(row(p, "attention forward"), "flops") * again / calls);
+  job_close(&j);
+}
+
 static int set_up(void **state) {
   (void)state;
   char path[96], text[8000];
@@ -215,6 +251,7 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(others)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(others), cmocka_unit_test(owned_parts),
+                                     cmocka_unit_test(recomputed)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
