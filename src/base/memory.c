@@ -7,6 +7,7 @@
 // about what the others have touched.
 #include "trireme/base/memory.h"
 
+#include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -41,3 +42,21 @@ size_t tr_memory_shared(const void *at, size_t nbyte) {
   }
   return count * page;
 }
+
+void tr_memory_map_pages(const void *at, size_t nbyte) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at / page * page;
+  madvise((void *)first, (uintptr_t)at + nbyte - first, MADV_POPULATE_READ);
+}
+
+static int map_object(struct dl_phdr_info *info, size_t size, void *user) {
+  (void)size;
+  (void)user;
+  for (int i = 0; i < info->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+    if (part->p_type == PT_LOAD && part->p_flags & PF_X)
+      tr_memory_map_pages((const void *)(info->dlpi_addr + part->p_vaddr), part->p_memsz);
+  }
+  return 1; // the first object is the program
+}
+
+void tr_memory_map_code(void) { dl_iterate_phdr(map_object, NULL); }

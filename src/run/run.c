@@ -2,6 +2,7 @@
 // Laying out and binding the memory of a run. tr_run_memory_predict and tr_run_create walk the same list, so what is
 // predicted is what is taken.
 #include "run/run_internal.h"
+#include "trireme/base/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,7 @@ static tr_status bind_shared_state(tr_run *run, const tr_run_memory *need) {
   tr_arena_wrap(&view, "shared state", memory, need->host_total);
   TR_TRY(bind_state(run, need, &view));
   tr__share_zero(run); // padding stays zero for ever: flat sums run over it
+  tr_memory_map_pages(memory, need->host_total);
   return tr_group_barrier(run->options.dp);
 }
 
@@ -217,6 +219,7 @@ static tr_status bind(tr_run *run) {
   tr_run_memory need;
   TR_TRY(plan_values(o, &run->plan));
   predict(o, &run->plan, tr_pool_nthread(o->pool), run->dp, &need);
+  tr_memory_map_code();
   TR_TRY(tr__shares_make(run));
   TR_TRY(bind_private(run, &need));
   TR_TRY(bind_shared(run, &need));

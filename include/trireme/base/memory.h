@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much memory is really there, as the system counts it: to be laid beside what was planned.
+// Memory as the system sees it: how much is really there, to be laid beside what was planned, and page tables.
 #ifndef TRIREME_BASE_MEMORY_H
 #define TRIREME_BASE_MEMORY_H
 
@@ -10,5 +10,10 @@
 size_t tr_memory_private(void);
 // Bytes of [at, at + nbyte) of a shared mapping that exist, whichever process has touched them. `at` starts a page.
 size_t tr_memory_shared(const void *at, size_t nbyte);
+// Enter all pages of [at, at + nbyte) into this process's page tables, so that the first look at one costs no fault. Contents
+// stay. A kernel that cannot (before Linux 5.14) leaves it to the first looks.
+void tr_memory_map_pages(const void *at, size_t nbyte);
+// The same for the code of the program itself (not of shared libraries): a rare path is taken at any time.
+void tr_memory_map_code(void);
 
 #endif
