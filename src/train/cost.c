@@ -21,10 +21,13 @@ tr__pass tr__pass_of(const tr_op *op) {
 }
 
 const char *tr__role_name(int role) {
-  static const char *const name[] = {
-      [TR_ROLE_NONE] = "",        [TR_ROLE_GRADIENT] = "gradients", [TR_ROLE_COUNT] = "tokens",
-      [TR_ROLE_LOSS] = "loss",    [TR_ROLE_SQUARES] = "norm",       [TR_ROLE_WEIGHTS] = "weights",
-      [TR_ROLE_PACKED] = "packed"};
+  static const char *const name[] = {[TR_ROLE_NONE] = "",
+                                     [TR_ROLE_GRADIENT] = "gradients",
+                                     [TR_ROLE_COUNT] = "valid tokens",
+                                     [TR_ROLE_LOSS] = "loss",
+                                     [TR_ROLE_SQUARES] = "squares",
+                                     [TR_ROLE_WEIGHTS] = "weights",
+                                     [TR_ROLE_PACKED] = "packed weights"};
   return name[role];
 }
 

@@ -110,6 +110,8 @@ static tr_status say(tr__trainer *t, const tr__table *table, int whole) {
 tr_status tr__profile_step(tr__trainer *t) {
   struct tr__profile *p = t->timing ? t->timing->profile : NULL;
   if (!p || t->step % t->plan->config->run.profile != 0) return TR_OK;
+  if (t->step == t->plan->steps && p->window.steps == p->total.steps)
+    return TR_OK; // the table of all steps is the same
   TR_TRY(say(t, &p->window, 0));
   tr__tally *row = p->window.row;
   memset(row, 0, (size_t)p->nrow * sizeof *row);

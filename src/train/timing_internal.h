@@ -104,7 +104,6 @@ struct tr__profile {
   int *kind_of;      // [pieces]
   int nrow;
   tr__table window, total;
-  int windows; // tables said so far
 };
 tr_status tr__profile_open(const tr_train_plan *plan, struct tr__profile **out);
 void tr__profile_close(struct tr__profile *profile); // NULL allowed

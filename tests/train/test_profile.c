@@ -218,6 +218,8 @@ static void owned_parts(void **state) {
   check(p, "REDUCE gradients", "bytes", (double)j.plan.layout.total * 2 * STEPS);
   check(p, "NORM", "bytes", (double)tr_layout_blocks(&j.plan.layout, j.plan.layout.nunit) * 8 * STEPS);
   check(p, "GATHER weights", "calls", STEPS);
+  check(p, "GATHER packed weights", "calls", STEPS);
+  check(p, "REDUCE valid tokens", "calls", STEPS);
   job_close(&j);
 }
 
@@ -232,6 +234,18 @@ static void recomputed(void **state) {
   double again = number(row(p, "attention recompute"), "calls"), calls = number(row(p, "attention forward"), "calls");
   assert_true(again > 0 && again < calls); // the last layer follows its forward pass
   check(p, "attention recompute", "flops", number(row(p, "attention forward"), "flops") * again / calls);
+  job_close(&j);
+}
+
+// One table is enough for a run that ends when the first is due.
+static void one_table(void **state) {
+  (void)state;
+  static const char *const arguments[] = {"run.profile=10", NULL};
+  job j;
+  job_run(&j, arguments);
+  assert_int_equal(json_array_size(j.profiles), 1);
+  assert_true(json_is_true(json_object_get(json_array_get(j.profiles, 0), "whole_run")));
+  check_sums(json_array_get(j.profiles, 0));
   job_close(&j);
 }
 
@@ -252,6 +266,6 @@ static int tear_down(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(others), cmocka_unit_test(owned_parts),
-                                     cmocka_unit_test(recomputed)};
+                                     cmocka_unit_test(recomputed), cmocka_unit_test(one_table)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
