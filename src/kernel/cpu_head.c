@@ -4,7 +4,7 @@
 //                                dx = G W                           dw (+)= G^T x
 // The vocabulary goes through the products in blocks of VOCAB columns, so the packed weights stay in the
 // caches. Tiles run in ascending order: the order of every sum depends on sizes only. On AMX the gradient
-// tile is rounded to bf16, so that oneDNN can take it; elsewhere it stays f32. (The idea of computing the
+// tile is rounded to bf16, which its tiles take; elsewhere it stays f32. (The idea of computing the
 // gradient within the forward pass, tile by tile: Hsu et al., "Liger Kernel", 2024.)
 #include "kernel/cpu_table_internal.h"
 
@@ -144,7 +144,7 @@ static tr_status head_allocate(head_job *j) {
   if (!j->logits || !j->dx) return TR_ERR_MEMORY;
   j->gradient = j->logits;
   j->gradient_type = TR_F32;
-  if (p->type == TR_BF16 && tr__backend(j->c)->dnnl) {
+  if (p->type == TR_BF16 && (tr__backend(j->c)->dnnl || tr__backend(j->c)->amx)) {
     j->gradient = tr_arena_alloc(j->c->scratch, rows * (size_t)j->ld * sizeof(tr_bf16));
     if (!j->gradient) return TR_ERR_MEMORY;
     j->gradient_type = TR_BF16;

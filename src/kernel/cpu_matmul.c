@@ -5,9 +5,11 @@
 //   thin    fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is packed
 //   packed  B is packed once by all workers (widened to f32 on the way), then each task computes one tile of C with
 //           the register-blocked micro-kernel; columns are taken in slabs so that a packed slab stays near the caches
-//   oneDNN  bf16 on AMX: each task is one oneDNN call on a block of C, one thread per call
+//   tiles   bf16 on AMX: own kernels (cpu_amx.c)
+//   oneDNN  bf16 on AMX where its table of shapes says so: each task is one oneDNN call on a block of C
 // Measured on an AVX2 machine the packed path is on a par with oneDNN's sgemm and matmul, takes bf16 without a
 // converted copy, and has no primitives to create; so f32 always takes it.
+#include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 
 enum { SLAB_BYTES = 16 << 20, PACK_COLS = 64 };
@@ -41,9 +43,12 @@ static int64_t slab_floats(int64_t n, int64_t k) {
 }
 
 size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
-  if (m < TR_GEMM_THIN) return tr_arena_rounded((size_t)(m * k) * sizeof(float));
-  return tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) +
-         tr_arena_rounded((size_t)nthread * worker_floats() * sizeof(float));
+  const size_t tiles = tr__amx_wanted() ? tr__amx_gemm_scratch(m, n, k, nthread) : 0;
+  size_t vectors = tr_arena_rounded((size_t)(m * k) * sizeof(float));
+  if (m >= TR_GEMM_THIN)
+    vectors = tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) +
+              tr_arena_rounded((size_t)nthread * worker_floats() * sizeof(float));
+  return tiles > vectors ? tiles : vectors;
 }
 
 static void pack_task(void *context, int task, int worker) {
@@ -105,9 +110,10 @@ static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
 
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
-  if (g->m < TR_GEMM_THIN) return gemm_thin(c, g);
   const tr_backend *b = tr__backend(c);
-  if (b->dnnl && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0) {
+  if (g->m < TR_GEMM_THIN && !g->b_packed) return gemm_thin(c, g);
+  if (tr__amx_takes(b, g)) return tr__amx_gemm(c, g);
+  if (b->dnnl && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0 && g->epilogue == TR_EPILOGUE_NONE) {
     const tr_status status = tr__dnnl_gemm(b->dnnl, c->pool, g);
     if (status != TR_PENDING) return status;
   }
@@ -133,5 +139,18 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
   g.a = a, g.b = b, g.bias = bias, g.c = out, g.ldc = p->ldc, g.add = p->add;
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
+  g.epilogue = p->epilogue, g.aux = p->aux, g.b_packed = p->b_packed;
+  if (p->b_packed) g.b_col = tr__amx_padded(p->k) * TR_AMX_SIDE;
   return tr__gemm(c, &g);
+}
+
+size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use) {
+  (void)use; // both take the same
+  return type == TR_BF16 && tr__amx_wanted() ? tr__amx_pack_size(rows, cols) : 0;
+}
+
+void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
+                  int part, int parts, void *packed) {
+  (void)type; // those with a size
+  tr__amx_pack(c, rows, cols, use, w, part, parts, packed);
 }

@@ -5,6 +5,7 @@
 // elements, and strips of TR_STRIP columns where several rows add to one place (so no two tasks write the
 // same element and the order of a sum is the order of the rows). Products, attention and the head are in
 // files of their own.
+#include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 #include "kernel/cpu_table_internal.h"
 #include "trireme/base/cpu.h"
@@ -27,7 +28,8 @@ static tr_status cpu_open(tr_compute *c) {
   tr_backend *b = calloc(1, sizeof *b);
   if (!b) return tr_error(TR_ERR_MEMORY, "no memory for the state of the CPU kernels; free some memory");
   b->simd = tr__simd_best();
-  if (tr_cpu_isa() == TR_ISA_AMX) {
+  if (tr__amx_wanted()) b->amx = &tr__amx;
+  if (tr__dnnl_wanted()) {
     tr_status status = tr__dnnl_open(c->pool, &b->dnnl);
     if (status < 0) {
       free(b);
@@ -457,15 +459,16 @@ static size_t column_sum_scratch(int64_t rows, int64_t width, tr_dtype type) {
 #define TR_CPU_TABLE(text)                                                                                           \
   {                                                                                                                  \
     .name = (text), .open = cpu_open, .close = cpu_close, .matmul = tr__cpu_matmul,                                  \
-    .matmul_scratch = tr__cpu_matmul_scratch, .layernorm_forward = norm_forward,                                     \
-    .layernorm_backward = norm_backward, .layernorm_backward_scratch = norm_backward_scratch,                        \
-    .rmsnorm_forward = rmsnorm_forward, .rmsnorm_backward = rmsnorm_backward,                                        \
-    .rmsnorm_backward_scratch = rmsnorm_backward_scratch, .rope = rope, .swiglu_forward = swiglu_forward,            \
-    .swiglu_backward = swiglu_backward, .gelu_forward = gelu_forward, .gelu_backward = gelu_backward,                \
-    .embedding_forward = embed_forward, .embedding_backward = embed_backward, .residual_forward = residual_forward,  \
-    .dropout_backward = dropout_backward, .attention_forward = tr__cpu_attention_forward,                            \
-    .attention_backward = tr__cpu_attention_backward, .attention_scratch = tr__cpu_attention_scratch,                \
-    .head_loss = tr__cpu_head_loss, .head_loss_scratch = tr__cpu_head_loss_scratch, .column_sum = column_sum,        \
+    .matmul_scratch = tr__cpu_matmul_scratch, .pack_size = tr__cpu_pack_size, .pack = tr__cpu_pack,                  \
+    .layernorm_forward = norm_forward, .layernorm_backward = norm_backward,                                          \
+    .layernorm_backward_scratch = norm_backward_scratch, .rmsnorm_forward = rmsnorm_forward,                         \
+    .rmsnorm_backward = rmsnorm_backward, .rmsnorm_backward_scratch = rmsnorm_backward_scratch, .rope = rope,        \
+    .swiglu_forward = swiglu_forward, .swiglu_backward = swiglu_backward, .gelu_forward = gelu_forward,              \
+    .gelu_backward = gelu_backward, .embedding_forward = embed_forward, .embedding_backward = embed_backward,        \
+    .residual_forward = residual_forward, .dropout_backward = dropout_backward,                                      \
+    .attention_forward = tr__cpu_attention_forward, .attention_backward = tr__cpu_attention_backward,                \
+    .attention_scratch = tr__cpu_attention_scratch, .head_loss = tr__cpu_head_loss,                                  \
+    .head_loss_scratch = tr__cpu_head_loss_scratch, .column_sum = column_sum,                                        \
     .column_sum_scratch = column_sum_scratch, .adamw = adamw, .sgd = sgd, .sum_squares = sum_squares, .add = add,    \
     .convert = convert,                                                                                              \
   }

@@ -5,7 +5,7 @@
 // and reached through one table of functions, tr_simd. Those functions know nothing of threads: each does one task, a
 // range of rows, of elements or a tile. The cpu_*.c files cut the work into tasks by sizes only, hand the tasks to
 // the pool and combine what tasks leave behind in a fixed order; so the bits depend on the instruction set and on
-// sizes, never on the number of threads. On AMX, bf16 products go to oneDNN (cpu_dnnl.c).
+// sizes, never on the number of threads. On AMX, bf16 products run on its tiles (cpu_amx.c) or in oneDNN (cpu_dnnl.c).
 #ifndef TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 #define TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 
@@ -31,7 +31,9 @@ typedef struct tr_gemm {
   const void *a, *b, *bias;
   void *c;
   int64_t a_row, a_col, b_row, b_col, ldc;
-  int add;
+  int add, b_packed; // as in tr_matmul; a packed B may be a part of a weight, see cpu_amx_internal.h
+  tr_epilogue epilogue;
+  void *aux;
 } tr_gemm;
 
 typedef struct tr_norm { // layernorm, either direction
@@ -76,6 +78,8 @@ typedef struct tr_simd {
   void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, float *packed);
   void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *packed,
                     float *scratch);
+  // Rows i0 .. i1 - 1 and columns j0 .. j1 - 1 of A B, rows `ld` apart, through the epilogue to memory.
+  void (*gemm_store)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *tile, int64_t ld);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
   void (*norm_forward)(const tr_norm *n, int64_t r0, int64_t r1);
   void (*norm_backward)(const tr_norm *n, int64_t r0, int64_t r1, float *dgamma, float *dbeta);
@@ -107,10 +111,12 @@ typedef struct tr_simd {
 extern const tr_simd tr__simd_base, tr__simd_avx2, tr__simd_avx512;
 
 typedef struct tr_dnnl tr_dnnl; // cpu_dnnl.c
+typedef struct tr_amx tr_amx;   // cpu_amx_internal.h
 
 typedef struct tr_backend {
   const tr_simd *simd;
-  tr_dnnl *dnnl; // NULL: oneDNN is not used on this processor
+  tr_dnnl *dnnl;     // NULL: oneDNN is not used on this processor
+  const tr_amx *amx; // NULL: nor are its tiles
 } tr_backend;
 
 static inline const tr_backend *tr__backend(const tr_compute *c) { return c->backend; }
@@ -132,6 +138,9 @@ size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread);
 tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
                          void *out);
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
+size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
+void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
+                  int part, int parts, void *packed);
 
 // cpu_attention.c, cpu_head.c
 tr_status tr__cpu_attention_forward(const tr_compute *c, const tr_attention *p, const void *q, const void *k,

@@ -20,6 +20,7 @@ const tr_simd TR_SIMD_TABLE = {
     .nr = TR_NR,
     .gemm_pack_b = gemm_pack_b,
     .gemm_tile = gemm_tile,
+    .gemm_store = gemm_store,
     .gemm_thin = gemm_thin,
     .norm_forward = norm_forward,
     .norm_backward = norm_backward,

@@ -19,16 +19,17 @@ static void gelu_forward(size_t count, tr_dtype type, const void *x, void *y) {
   }
 }
 
+INLINE vf gelu_slope(vf x) {
+  x = select_f32(x > 16.0f, splat(16.0f), select_f32(x < -16.0f, splat(-16.0f), x)); // flat beyond
+  vf square = x * x, gate = gelu_gate(x, square);
+  vf slope = 1.5957691216f + 0.2140644488178f * square; // d(2u)/dx
+  return gate + x * slope * (gate * (1.0f - gate));
+}
+
 static void gelu_backward(size_t count, tr_dtype type, const void *x, const void *dy, void *dx) {
   const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL) {
-    vf v = load(type, x, i, n - i);
-    v = select_f32(v > 16.0f, splat(16.0f), select_f32(v < -16.0f, splat(-16.0f), v)); // flat beyond
-    vf square = v * v, gate = gelu_gate(v, square);
-    vf slope = 1.5957691216f + 0.2140644488178f * square; // d(2u)/dx
-    vf derivative = gate + v * slope * (gate * (1.0f - gate));
-    store(type, dx, i, load(type, dy, i, n - i) * derivative, n - i);
-  }
+  for (int64_t i = 0; i < n; i += TR_VL)
+    store(type, dx, i, load(type, dy, i, n - i) * gelu_slope(load(type, x, i, n - i)), n - i);
 }
 
 INLINE vf sqrt_f32(vf v) {

@@ -10,7 +10,7 @@
 #ifndef TRIREME_KERNEL_SIMD_GEMM_H
 #define TRIREME_KERNEL_SIMD_GEMM_H
 
-#include "kernel/simd_vector.h"
+#include "kernel/simd_flat.h"
 
 enum { TR_NR = 2 * TR_VL };
 
@@ -119,12 +119,26 @@ static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, float *packed)
   pack_panels(g->type_b, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, packed);
 }
 
-static void tile_store(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *tile) {
+// What the epilogue makes of v, elements `at` .. of C.
+INLINE vf gemm_epilogue(const tr_gemm *g, vf v, int64_t at, int64_t left) {
+  if (g->epilogue == TR_EPILOGUE_GELU) {
+    if (g->aux) store(g->type_c, g->aux, at, v, left);
+    v = round_to(g->type_c, v);
+    v = v * gelu_gate(v, v * v);
+  } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
+    v = v * gelu_slope(load(g->type_c, g->aux, at, left));
+  }
+  return v;
+}
+
+static void gemm_store(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *tile,
+                       int64_t ld) {
   for (int64_t i = i0; i < i1; i++)
     for (int64_t j = j0; j < j1; j += TR_VL) {
       const int64_t left = j1 - j, at = i * g->ldc + j;
-      vf v = load_f32(tile + (i - i0) * TR_GEMM_COLS + (j - j0), TR_VL);
+      vf v = load_f32(tile + (i - i0) * ld + (j - j0), TR_VL);
       if (g->bias) v += load(g->type_bias, g->bias, j, left);
+      v = gemm_epilogue(g, v, at, left);
       if (g->add) v += load(g->type_c, g->c, at, left);
       store(g->type_c, g->c, at, v, left);
     }
@@ -154,7 +168,7 @@ static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int6
                       tile + i * TR_GEMM_COLS + j, TR_GEMM_COLS, p0 > 0);
       }
   }
-  tile_store(g, i0, i1, j0, j1, tile);
+  gemm_store(g, i0, i1, j0, j1, tile, TR_GEMM_COLS);
 }
 
 // Sum of a[p] b[p], b of any type with step 1.
@@ -172,6 +186,7 @@ static void thin_store(const tr_gemm *g, int64_t i, int64_t j0, int64_t j1, cons
   for (int64_t j = j0; j < j1; j += TR_VL) {
     vf v = load_f32(row + (j - j0), j1 - j);
     if (g->bias) v += load(g->type_bias, g->bias, j, j1 - j);
+    v = gemm_epilogue(g, v, i * g->ldc + j, j1 - j);
     if (g->add) v += load(g->type_c, g->c, i * g->ldc + j, j1 - j);
     store(g->type_c, g->c, i * g->ldc + j, v, j1 - j);
   }
