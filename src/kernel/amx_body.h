@@ -57,8 +57,9 @@ static void fetch(work *w) {
 static void write_rows(work *w, int64_t rows) {
   const int64_t last = tr__min(w->done_row + rows, w->done_end);
   if (w->done_row >= last) return;
-  w->simd->gemm_store(w->g, w->done_row, last, w->done_col, tr__min(w->done_col + SIDE, w->t->j1), w->done, SIDE);
-  w->done += (last - w->done_row) * SIDE;
+  rows = last - w->done_row;
+  w->simd->gemm_store(w->g, w->done, SIDE, w->done_row, rows, w->done_col, tr__min(w->done_col + SIDE, w->t->j1));
+  w->done += rows * SIDE;
   w->done_row = last;
 }
 

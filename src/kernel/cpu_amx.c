@@ -64,7 +64,7 @@ int tr__dnnl_wanted(void) {
 
 int tr__amx_takes(const tr_backend *b, const tr_gemm *g) {
   if (!b->amx || g->type_a != TR_BF16 || g->type_b != TR_BF16) return 0;
-  return g->b_packed || !b->dnnl || class_of(g)->tiles;
+  return g->packed || !b->dnnl || class_of(g)->tiles;
 }
 
 // --- the product ---
@@ -103,7 +103,9 @@ size_t tr__amx_gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
   const size_t column = (size_t)tr__amx_padded(k) * sizeof(tr_bf16);
   const size_t whole = (size_t)tr__amx_padded(n) * column, task = COLS_MOST * column;
   const size_t most = task > SLAB_BYTES ? task : SLAB_BYTES;
-  return tr_arena_rounded(whole < most ? whole : most) + tr_arena_rounded((size_t)nthread * worker_bytes(m, n));
+  const size_t few_rows = (size_t)(tr__min(m, TR_GEMM_THIN) * k) * sizeof(float);
+  return tr_arena_rounded(whole < most ? whole : most) + tr_arena_rounded(few_rows) +
+         tr_arena_rounded((size_t)nthread * worker_bytes(m, n));
 }
 
 static void pack_task(void *context, int task, int worker) {
@@ -130,8 +132,8 @@ static int64_t groups_of(tr_amx_operand b, int64_t n, int64_t k) {
 static void run_slab(const tr_compute *c, amx_job *j, const shape_class *s) {
   const tr_gemm *g = j->g;
   const int64_t n = j->slab1 - j->slab0;
-  j->shape.b = g->b;
-  if (!g->b_packed) {
+  j->shape.b = g->packed;
+  if (!g->packed) {
     j->b = (tr_amx_operand){(const tr_bf16 *)g->b + j->slab0 * g->b_col, g->b_col, g->b_row};
     tr_pool_run(c->pool, (int)groups_of(j->b, n, g->k), pack_task, j);
     j->shape.b = j->packed;
@@ -144,19 +146,55 @@ tr_status tr__amx_gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
   const size_t mark = tr_arena_mark(c->scratch);
   const shape_class *s = class_of(g);
-  const int64_t slab = g->b_packed ? g->n : slab_columns(g->n, g->k, s->cols);
+  const int64_t slab = g->packed ? g->n : slab_columns(g->n, g->k, s->cols);
   amx_job job = {.g = g, .amx = tr__backend(c)->amx, .simd = tr__simd(c), .per_worker = worker_bytes(g->m, g->n)};
   job.rows = even_part(g->m, s->task_rows);
   job.shape.height = tr__min(s->height, job.rows);
   job.shape.stream_b = s->height > TR_AMX_SIDE;
-  job.shape.panel = g->b_packed ? g->b_col : tr__amx_padded(g->k) * TR_AMX_SIDE;
-  const int64_t packed = g->b_packed ? 0 : slab / TR_AMX_SIDE * job.shape.panel;
+  job.shape.panel = g->packed ? g->packed_step : tr__amx_panel(g->k);
+  const int64_t packed = g->packed ? 0 : slab / TR_AMX_SIDE * job.shape.panel;
   job.packed = tr_arena_alloc(c->scratch, (size_t)packed * sizeof(tr_bf16));
   job.scratch = tr_arena_alloc(c->scratch, (size_t)tr_pool_nthread(c->pool) * job.per_worker);
   const tr_status status = job.packed && job.scratch ? TR_OK : TR_ERR_MEMORY;
   for (job.slab0 = 0; status == TR_OK && job.slab0 < g->n; job.slab0 = job.slab1) {
     job.slab1 = tr__min(g->n, job.slab0 + slab);
     run_slab(c, &job, s);
+  }
+  tr_arena_reset(c->scratch, mark);
+  return status;
+}
+
+// --- few rows ---
+
+static void unpack_task(void *context, int task, int worker) {
+  const amx_job *j = context;
+  const tr_gemm *g = j->g;
+  const int64_t j0 = (int64_t)task * TR_AMX_SIDE, j1 = tr__min(j->slab1 - j->slab0, j0 + TR_AMX_SIDE);
+  const tr_bf16 *from = (const tr_bf16 *)g->packed + tr__amx_packed_at(g->packed_step, j->slab0 + j0, 0);
+  (void)worker;
+  for (int64_t p = 0; p < g->k; p++)
+    for (int64_t v = 0; v < j1 - j0; v++)
+      j->packed[p * j->b.step_k + (j0 + v) * j->b.step_v] = from[tr__amx_element(v, p)];
+}
+
+// A product too thin for tiles by a packed B: unpacked again, some columns at a time, so that the bits are those of the
+// plain B, which is not packed for a few rows.
+tr_status tr__amx_unpacked_gemm(const tr_compute *c, const tr_gemm *g) {
+  const size_t mark = tr_arena_mark(c->scratch);
+  const int64_t slab = slab_columns(g->n, g->k, COLS_MOST);
+  amx_job job = {.g = g, .b = g->b_row == 1 ? (tr_amx_operand){NULL, g->k, 1} : (tr_amx_operand){NULL, 1, slab}};
+  job.packed = tr_arena_alloc(c->scratch, (size_t)(slab * g->k) * sizeof(tr_bf16));
+  tr_status status = job.packed ? TR_OK : TR_ERR_MEMORY;
+  for (job.slab0 = 0; status == TR_OK && job.slab0 < g->n; job.slab0 = job.slab1) {
+    job.slab1 = tr__min(g->n, job.slab0 + slab);
+    tr_pool_run(c->pool, (int)tr__ceil_div(job.slab1 - job.slab0, TR_AMX_SIDE), unpack_task, &job);
+    tr_gemm part = *g;
+    part.n = job.slab1 - job.slab0;
+    part.packed = NULL, part.b = job.packed, part.b_row = job.b.step_k, part.b_col = job.b.step_v;
+    part.c = tr__elem_mut(g->type_c, g->c, job.slab0);
+    if (g->bias) part.bias = tr__elem(g->type_bias, g->bias, job.slab0);
+    if (g->aux) part.aux = tr__elem_mut(g->type_c, g->aux, job.slab0);
+    status = tr__gemm(c, &part);
   }
   tr_arena_reset(c->scratch, mark);
   return status;
@@ -178,7 +216,7 @@ typedef struct pack_job {
 static void weight_task(void *context, int task, int worker) {
   const pack_job *j = context;
   (void)worker;
-  j->amx->pack_group(j->b, j->n, j->k, j->first + task, tr__amx_padded(j->k) * TR_AMX_SIDE, j->packed);
+  j->amx->pack_group(j->b, j->n, j->k, j->first + task, tr__amx_panel(j->k), j->packed);
 }
 
 // Groups are SIDE rows of w in both uses, so a part is a range of rows.

@@ -37,8 +37,9 @@ struct tr_amx {
 
 extern const tr_amx tr__amx; // simd_amx.c; no functions where the compiler's target has no tiles
 
-// The product of a bf16 A and B. b_packed: g->b is in a packed weight, g->b_col elements from panel to panel.
+// The product of a bf16 A and B. g->packed may be a part of a packed weight.
 tr_status tr__amx_gemm(const tr_compute *c, const tr_gemm *g);
+tr_status tr__amx_unpacked_gemm(const tr_compute *c, const tr_gemm *g);    // by way of tr__gemm and a plain B
 size_t tr__amx_gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread); // grows with every argument
 
 // On AMX, bf16 products run on the tiles or in oneDNN, as a table of shapes says (cpu_amx.c). TRIREME_GEMM=tiles|onednn
@@ -53,10 +54,17 @@ void tr__amx_pack(const tr_compute *c, int64_t rows, int64_t cols, tr_pack use, 
 
 static inline int64_t tr__amx_padded(int64_t n) { return tr__ceil_div(n, TR_AMX_SIDE) * TR_AMX_SIDE; }
 
-// From the packed weight's start to column j and k p of it (multiples of TR_AMX_SIDE), in elements; `panel` as above,
-// which is SIDE times the weight's own k, padded.
+// Elements from one panel of a B of k rows to the next.
+static inline int64_t tr__amx_panel(int64_t k) { return tr__amx_padded(k) * TR_AMX_SIDE; }
+
+// From a packed weight's start to column j and k p of it, multiples of TR_AMX_SIDE, in elements.
 static inline int64_t tr__amx_packed_at(int64_t panel, int64_t j, int64_t p) {
   return j / TR_AMX_SIDE * panel + p * TR_AMX_SIDE;
+}
+
+// From a panel's start to k p of its column v: tiles of 16 columns by 16 pairs of k, see amx_pack.h.
+static inline int64_t tr__amx_element(int64_t v, int64_t p) {
+  return p / 32 * 1024 + v / 16 * 512 + p % 32 / 2 * 32 + v % 16 * 2 + p % 2;
 }
 
 #endif

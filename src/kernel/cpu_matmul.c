@@ -111,8 +111,9 @@ static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
   const tr_backend *b = tr__backend(c);
-  if (g->m < TR_GEMM_THIN && !g->b_packed) return gemm_thin(c, g);
-  if (tr__amx_takes(b, g)) return tr__amx_gemm(c, g);
+  const int tiles = tr__amx_takes(b, g);
+  if (g->m < TR_GEMM_THIN) return tiles && g->packed ? tr__amx_unpacked_gemm(c, g) : gemm_thin(c, g);
+  if (tiles) return tr__amx_gemm(c, g);
   if (b->dnnl && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0 && g->epilogue == TR_EPILOGUE_NONE) {
     const tr_status status = tr__dnnl_gemm(b->dnnl, c->pool, g);
     if (status != TR_PENDING) return status;
@@ -139,8 +140,8 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
   g.a = a, g.b = b, g.bias = bias, g.c = out, g.ldc = p->ldc, g.add = p->add;
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
-  g.epilogue = p->epilogue, g.aux = p->aux, g.b_packed = p->b_packed;
-  if (p->b_packed) g.b_col = tr__amx_padded(p->k) * TR_AMX_SIDE;
+  g.epilogue = p->epilogue, g.aux = p->aux;
+  if (p->b_packed) g.packed = b, g.packed_step = tr__amx_panel(p->k);
   return tr__gemm(c, &g);
 }
 

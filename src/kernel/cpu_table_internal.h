@@ -24,16 +24,18 @@ enum {
 };
 
 // C[m, n] (+)= A B (+ bias). A(i, p) = a[i * a_row + p * a_col], B(p, j) = b[p * b_row + j * b_col], in
-// elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own.
+// elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. With `packed`,
+// B is read from there instead: panels, packed_step elements from one to the next. aux has the layout of c.
 typedef struct tr_gemm {
   int64_t m, n, k;
   tr_dtype type_a, type_b, type_c, type_bias;
   const void *a, *b, *bias;
   void *c;
-  int64_t a_row, a_col, b_row, b_col, ldc;
-  int add, b_packed; // as in tr_matmul; a packed B may be a part of a weight, see cpu_amx_internal.h
-  tr_epilogue epilogue;
+  const void *packed;
   void *aux;
+  int64_t a_row, a_col, b_row, b_col, ldc, packed_step;
+  int add;
+  tr_epilogue epilogue;
 } tr_gemm;
 
 typedef struct tr_norm { // layernorm, either direction
@@ -78,8 +80,9 @@ typedef struct tr_simd {
   void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, float *packed);
   void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *packed,
                     float *scratch);
-  // Rows i0 .. i1 - 1 and columns j0 .. j1 - 1 of A B, rows `ld` apart, through the epilogue to memory.
-  void (*gemm_store)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *tile, int64_t ld);
+  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, epilogue, sum, store.
+  void (*gemm_store)(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
+                     int64_t j1);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
   void (*norm_forward)(const tr_norm *n, int64_t r0, int64_t r1);
   void (*norm_backward)(const tr_norm *n, int64_t r0, int64_t r1, float *dgamma, float *dbeta);

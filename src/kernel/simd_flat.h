@@ -11,25 +11,24 @@ INLINE vf gelu_gate(vf x, vf square) {
   return 1.0f / (1.0f + exp_f32(-twice));
 }
 
-static void gelu_forward(size_t count, tr_dtype type, const void *x, void *y) {
-  const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL) {
-    vf v = load(type, x, i, n - i);
-    store(type, y, i, v * gelu_gate(v, v * v), n - i);
-  }
-}
+INLINE vf gelu(vf x) { return x * gelu_gate(x, x * x); }
 
-INLINE vf gelu_slope(vf x) {
+INLINE vf gelu_derivative(vf x) {
   x = select_f32(x > 16.0f, splat(16.0f), select_f32(x < -16.0f, splat(-16.0f), x)); // flat beyond
   vf square = x * x, gate = gelu_gate(x, square);
   vf slope = 1.5957691216f + 0.2140644488178f * square; // d(2u)/dx
   return gate + x * slope * (gate * (1.0f - gate));
 }
 
+static void gelu_forward(size_t count, tr_dtype type, const void *x, void *y) {
+  const int64_t n = (int64_t)count;
+  for (int64_t i = 0; i < n; i += TR_VL) store(type, y, i, gelu(load(type, x, i, n - i)), n - i);
+}
+
 static void gelu_backward(size_t count, tr_dtype type, const void *x, const void *dy, void *dx) {
   const int64_t n = (int64_t)count;
   for (int64_t i = 0; i < n; i += TR_VL)
-    store(type, dx, i, load(type, dy, i, n - i) * gelu_slope(load(type, x, i, n - i)), n - i);
+    store(type, dx, i, load(type, dy, i, n - i) * gelu_derivative(load(type, x, i, n - i)), n - i);
 }
 
 INLINE vf sqrt_f32(vf v) {

@@ -123,20 +123,20 @@ static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, float *packed)
 INLINE vf gemm_epilogue(const tr_gemm *g, vf v, int64_t at, int64_t left) {
   if (g->epilogue == TR_EPILOGUE_GELU) {
     if (g->aux) store(g->type_c, g->aux, at, v, left);
-    v = round_to(g->type_c, v);
-    v = v * gelu_gate(v, v * v);
+    v = gelu(g->type_c == TR_BF16 ? round_bf16(v) : v);
   } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
-    v = v * gelu_slope(load(g->type_c, g->aux, at, left));
+    v = v * gelu_derivative(load(g->type_c, g->aux, at, left));
   }
   return v;
 }
 
-static void gemm_store(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *tile,
-                       int64_t ld) {
-  for (int64_t i = i0; i < i1; i++)
+// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished.
+static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
+                        int64_t j1) {
+  for (int64_t i = 0; i < rows; i++)
     for (int64_t j = j0; j < j1; j += TR_VL) {
-      const int64_t left = j1 - j, at = i * g->ldc + j;
-      vf v = load_f32(tile + (i - i0) * ld + (j - j0), TR_VL);
+      const int64_t left = j1 - j, at = (i0 + i) * g->ldc + j;
+      vf v = load_f32(from + i * ld + (j - j0), TR_VL);
       if (g->bias) v += load(g->type_bias, g->bias, j, left);
       v = gemm_epilogue(g, v, at, left);
       if (g->add) v += load(g->type_c, g->c, at, left);
@@ -168,7 +168,7 @@ static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int6
                       tile + i * TR_GEMM_COLS + j, TR_GEMM_COLS, p0 > 0);
       }
   }
-  gemm_store(g, i0, i1, j0, j1, tile, TR_GEMM_COLS);
+  block_store(g, tile, TR_GEMM_COLS, i0, i1 - i0, j0, j1);
 }
 
 // Sum of a[p] b[p], b of any type with step 1.

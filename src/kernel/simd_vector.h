@@ -50,12 +50,12 @@ INLINE vf load_bf16(const tr_bf16 *p, int64_t n) {
   }
   return (vf)(__builtin_convertvector(h, vu) << 16);
 }
-// The bits of v rounded to bf16, in the upper halves; the lower ones hold what is left over.
+// To the nearest bf16, ties to even: its bits, in the upper half of each lane.
 INLINE vu bf16_bits(vf v) {
   vu bits = (vu)v, rounded = bits + 0x7fffu + ((bits >> 16) & 1u), nan = (vu)(v != v);
   return (rounded & ~nan) | ((bits | 0x400000u) & nan);
 }
-INLINE vf round_to(tr_dtype type, vf v) { return type == TR_BF16 ? (vf)(bf16_bits(v) & 0xffff0000u) : v; }
+INLINE vf round_bf16(vf v) { return (vf)(bf16_bits(v) & 0xffff0000u); }
 INLINE void store_bf16(tr_bf16 *p, vf v, int64_t n) {
   vh h = __builtin_convertvector(bf16_bits(v) >> 16, vh);
   if (__builtin_expect(n >= TR_VL, 1)) {

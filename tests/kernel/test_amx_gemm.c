@@ -130,7 +130,7 @@ static tr_gemm gemm_of(const gemm_case *t, void *out) {
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
   g.epilogue = p->epilogue, g.aux = p->aux;
-  if (t->packed) g.b = t->packed, g.b_packed = 1, g.b_row = 0, g.b_col = tr__amx_padded(p->k) * TR_AMX_SIDE;
+  if (t->packed) g.packed = t->packed, g.packed_step = tr__amx_panel(p->k);
   return g;
 }
 
@@ -293,8 +293,8 @@ static void part_of_a_packed_weight_is_a_weight(void **state) {
     g.n = 100, g.k = 66; // of columns and k from 64 on
     g.a = (const tr_bf16 *)g.a + 64 * g.a_col, g.b = (const tr_bf16 *)g.b + 64 * g.b_col + 64 * g.b_row;
     assert_int_equal(tr__amx_gemm(&b->table[0], &g), TR_OK);
-    g.c = part, g.b_packed = 1, g.b_col = tr__amx_padded(130) * TR_AMX_SIDE;
-    g.b = packed + tr__amx_packed_at(g.b_col, 64, 64);
+    g.c = part, g.packed_step = tr__amx_panel(130);
+    g.packed = packed + tr__amx_packed_at(g.packed_step, 64, 64);
     assert_int_equal(tr__amx_gemm(&b->table[0], &g), TR_OK);
     for (int i = 0; i < 40; i++) assert_memory_equal(part + i * 200, want + i * 200, 100 * sizeof *part);
     bench_release(b);
@@ -357,6 +357,31 @@ static void the_table_takes_bf16_products_to_the_tiles(void **state) {
   bench_release(b);
 }
 
+// Rows too few for tiles take another path, whose bits a packed weight must not change; here over several slabs too.
+static void few_rows_have_the_bits_of_the_plain_weight(void **state) {
+  static const int64_t shapes[][3] = {{1, 40, 70}, {7, 100, 33}, {3, 1, 1}, {2, 800, 10930}, {4, 5, 0}};
+  conform_bench *b = *state;
+  const tr_compute *c = &b->table[2];
+  for (int s = 0; s < COUNT(shapes); s++)
+    for (int option = 4; option < 8; option++) {
+      gemm_case t = gemm_inputs(b, product(shapes[s][0], shapes[s][1], shapes[s][2], option), 0, 0, 1);
+      const size_t n = (size_t)(t.p.m * t.p.n), size = n * sizeof(tr_bf16), space = b->scratch.size;
+      tr_bf16 *out[2], *aux[2];
+      t.p.epilogue = TR_EPILOGUE_GELU;
+      t.packed = pack_b(b, &t, 1);
+      for (int packed = 0; packed < 2; packed++) {
+        out[packed] = numbers(b, t.p.m * t.p.n, 4, 0), aux[packed] = numbers(b, t.p.m * t.p.n, 5, 0);
+        t.p.aux = aux[packed], t.p.b_packed = packed;
+        if (packed) b->scratch.size = tr__amx_gemm_scratch(t.p.m, t.p.n, t.p.k, 3);
+        assert_int_equal(c->kernels->matmul(c, &t.p, t.a, packed ? t.packed : t.b, t.bias, out[packed]), TR_OK);
+        b->scratch.size = space;
+      }
+      assert_memory_equal(out[0], out[1], size);
+      assert_memory_equal(aux[0], aux[1], size);
+      bench_release(b);
+    }
+}
+
 // --- the processor's own tiles ---
 
 static void real_tiles_give_the_bits_of_the_emulated(void **state) {
@@ -392,6 +417,7 @@ int main(void) {
       cmocka_unit_test(gelu_rides_along),
       cmocka_unit_test(gelu_backward_rides_along),
       cmocka_unit_test(the_table_takes_bf16_products_to_the_tiles),
+      cmocka_unit_test(few_rows_have_the_bits_of_the_plain_weight),
       cmocka_unit_test(real_tiles_give_the_bits_of_the_emulated),
   };
   return cmocka_run_group_tests(tests, set_up, conform_teardown);
