@@ -30,12 +30,14 @@ enum {
 typedef uint32_t pairs __attribute__((vector_size(ROW))); // 16 pairs of bf16
 typedef uint16_t halves __attribute__((vector_size(ROW / 2)));
 
-// Exchange blocks of d x d pairs across the diagonal of every 2d x 2d block; for d = 1, 2, 4, 8 that transposes x.
-#define LOW(i, d)  ((i) & (d) ? 16 + (i) - (d) : (i))
-#define HIGH(i, d) ((i) & (d) ? 16 + (i) : (i) + (d))
 #define LANES(X, d)                                                                                                  \
   X(0, d), X(1, d), X(2, d), X(3, d), X(4, d), X(5, d), X(6, d), X(7, d), X(8, d), X(9, d), X(10, d), X(11, d),      \
       X(12, d), X(13, d), X(14, d), X(15, d)
+#define ZIP(i, d) (i), 16 + (i) // one of the first, one of the second
+
+// Exchange blocks of d x d pairs across the diagonal of every 2d x 2d block; for d = 1, 2, 4, 8 that transposes x.
+#define LOW(i, d)  ((i) & (d) ? 16 + (i) - (d) : (i))
+#define HIGH(i, d) ((i) & (d) ? 16 + (i) : (i) + (d))
 #define EXCHANGE(x, d)                                                                                               \
   do {                                                                                                               \
     _Pragma("GCC unroll 16") for (int r = 0; r < HALF; r++) {                                                        \
@@ -66,7 +68,7 @@ static void pack_tile(tr_amx_operand o, int pairs_first, int64_t v0, int64_t nv,
       halves even, odd;
       memcpy(&even, at + 2 * q * o.step_k, sizeof even);
       memcpy(&odd, at + (2 * q + 1) * o.step_k, sizeof odd);
-      x[q] = __builtin_convertvector(even, pairs) | __builtin_convertvector(odd, pairs) << 16;
+      x[q] = (pairs)__builtin_shufflevector(even, odd, LANES(ZIP, 0));
     }
   }
   if ((o.step_k == 1) == pairs_first) {
