@@ -10,9 +10,9 @@
 // task is f32 in scratch, a 4 KiB piece per 32 x 32, so k comes in chunks whose panels of A and B stay in the first-level
 // cache. Sums therefore run over k in ascending order whatever the blocking, and bits depend on k alone.
 //
-// Two things ride along in the steps, where they cost nothing: lines of the panels that come next are fetched into the
-// second-level cache (into the first they would evict what is in use), and the piece finished before goes through the
-// epilogue to memory, four rows at a time.
+// Two things ride along in the steps, where they cost nothing: the panels that come next, and the memory that this piece
+// will be written to, are fetched into the second-level cache (into the first they would evict what is in use), and the
+// piece finished before goes through the epilogue to memory, four rows at a time.
 #ifndef TRIREME_KERNEL_AMX_BODY_H
 #define TRIREME_KERNEL_AMX_BODY_H
 
@@ -20,10 +20,12 @@
 
 enum { PIECE = SIDE * SIDE, LINE = 64, WAYS_APART = 1024 };
 
-typedef struct region { // memory to fetch: rows of whole lines
+typedef struct
+    region { // memory to fetch: rows of lines, the first from its line `line` on, `rate` lines in each step
   const char *at;
-  int64_t step, rows, lines, row, line;
+  int64_t step, rows, lines, line, rate;
 } region;
+enum { NEXT_A, NEXT_B, OUT, OUT_AUX, REGIONS };
 
 typedef struct panels { // SIDE rows of A or columns of B at a time, over one chunk
   const tr_bf16 *at;
@@ -39,19 +41,27 @@ typedef struct work { // one task on its way
   tr_bf16 *a;        // a packed chunk of A
   const float *done; // a finished piece, of which rows done_row .. done_end - 1 of C are still to be written
   int64_t done_row, done_end, done_col;
-  region ahead[2];
-  int64_t lines; // to fetch in each step
+  region ahead[REGIONS];
 } work;
 
 // --- what rides along ---
 
-static void fetch(work *w) {
-  for (int64_t n = w->lines; n > 0; n--) {
-    region *r = &w->ahead[w->ahead[0].row >= w->ahead[0].rows];
-    if (r->row >= r->rows) return;
-    __builtin_prefetch(r->at + r->row * r->step + r->line * LINE, 0, 2);
-    if (++r->line == r->lines) r->line = 0, r->row++;
+static void fetch(region *ahead) {
+  region r = *ahead;
+  if (r.rows == 0) return;
+  for (int64_t n = r.rate; n > 0 && r.rows > 0; n--) {
+    __builtin_prefetch(r.at + r.line * LINE, 0, 2);
+    if (++r.line < r.lines) continue;
+    r.line = 0, r.at += r.step, r.rows--;
   }
+  *ahead = r;
+}
+
+// Rows of `width` elements of `size` bytes, `step` elements apart, in the given number of steps.
+static region region_over(const void *at, int64_t step, int64_t rows, int64_t width, int64_t size, int64_t steps) {
+  region r = {.at = at, .step = step * size, .rows = rows, .lines = tr__ceil_div(width * size, LINE)};
+  r.rate = steps > 0 ? tr__ceil_div(rows * r.lines, steps) : 0;
+  return r;
 }
 
 static void write_rows(work *w, int64_t rows) {
@@ -91,7 +101,7 @@ static void piece_product(work *w, const panels *a, int64_t ai, const panels *b,
     amx_load(5, at + a->half, a->row);
     amx_dot(2, 5, 6);
     amx_dot(3, 5, 7);
-    fetch(w);
+    for (int r = 0; r < REGIONS; r++) fetch(&w->ahead[r]);
     write_rows(w, 4);
   }
   write_rows(w, SIDE); // the piece before may have been in this one's place
@@ -118,20 +128,25 @@ static panels chunk_a(const work *w, int64_t i, int64_t rows, int64_t p, int64_t
   return (panels){w->a, SIDE * TR_AMX_DEPTH, STEP, TILE, ROW};
 }
 
-// A of rows i .. and k p .., as it lies in memory, and its B, if that is not in the second-level cache anyway.
-static void plan_fetch(work *w, int64_t i, int64_t p, int64_t steps) {
+// Over the coming `steps`: A of rows i .. and k p .., as it lies in memory, and its B, if that is not near anyway.
+static void fetch_panels(work *w, int64_t i, int64_t p, int64_t steps) {
   const tr_gemm *g = w->g;
   const tr_amx_block *t = w->t;
-  const int64_t rows = tr__min(t->height, g->m - i), depth = tr__min(TR_AMX_DEPTH, g->k - p);
-  const int by_rows = g->a_col == 1;
-  const char *a = (const char *)((const tr_bf16 *)g->a + i * g->a_row + p * g->a_col);
-  const int64_t step = (by_rows ? g->a_row : g->a_col) * (int64_t)sizeof(tr_bf16);
-  w->ahead[0] = (region){a, step, by_rows ? rows : depth, tr__ceil_div((by_rows ? depth : rows) * 2, LINE), 0, 0};
-  w->ahead[1] = (region){.at = (const char *)(t->b + p * SIDE), .step = t->panel * (int64_t)sizeof(tr_bf16)};
-  if (t->stream_b) w->ahead[1].rows = tr__ceil_div(t->j1 - t->j0, SIDE);
-  w->ahead[1].lines = tr__amx_padded(depth) * SIDE * (int64_t)sizeof(tr_bf16) / LINE;
-  const int64_t lines = w->ahead[0].rows * w->ahead[0].lines + w->ahead[1].rows * w->ahead[1].lines;
-  w->lines = steps > 0 ? tr__ceil_div(lines, steps) : 0;
+  const int64_t rows = tr__min(t->height, g->m - i), depth = tr__min(TR_AMX_DEPTH, g->k - p), size = sizeof(tr_bf16);
+  const tr_bf16 *a = (const tr_bf16 *)g->a + i * g->a_row + p * g->a_col;
+  w->ahead[NEXT_A] = g->a_col == 1 ? region_over(a, g->a_row, rows, depth, size, steps)
+                                   : region_over(a, g->a_col, depth, rows, size, steps);
+  const int64_t wide = t->stream_b ? tr__ceil_div(t->j1 - t->j0, SIDE) : 0;
+  w->ahead[NEXT_B] = region_over(t->b + p * SIDE, t->panel, wide, tr__amx_padded(depth) * SIDE, size, steps);
+}
+
+// The piece now made is written during the next one.
+static void fetch_out(work *w, int64_t i, int64_t j, int64_t steps) {
+  const tr_gemm *g = w->g;
+  const int64_t rows = tr__min(SIDE, w->t->i1 - i), width = tr__min(SIDE, w->t->j1 - j), at = i * g->ldc + j;
+  const int64_t size = g->type_c == TR_BF16 ? sizeof(tr_bf16) : sizeof(float);
+  w->ahead[OUT] = region_over(tr__elem(g->type_c, g->c, at), g->ldc, rows, width, size, steps);
+  if (g->aux) w->ahead[OUT_AUX] = region_over(tr__elem(g->type_c, g->aux, at), g->ldc, rows, width, size, steps);
 }
 
 static void chunk_product(work *w, int64_t i, int64_t p) {
@@ -139,20 +154,18 @@ static void chunk_product(work *w, int64_t i, int64_t p) {
   const tr_amx_block *t = w->t;
   const int64_t rows = tr__min(t->height, t->i1 - i), depth = tr__min(TR_AMX_DEPTH, g->k - p);
   const int64_t high = tr__ceil_div(rows, SIDE), wide = tr__ceil_div(t->j1 - t->j0, SIDE);
+  const int64_t steps = tr__ceil_div(depth, SIDE);
   const int last = p + depth >= g->k;
   const panels a = chunk_a(w, i, rows, p, depth), b = {t->b + p * SIDE, t->panel, STEP, TILE, ROW};
-  w->lines = 0;
-  if (!last || i + rows < g->m)
-    plan_fetch(w, last ? i + rows : i, last ? 0 : p + depth, high * wide * tr__ceil_div(depth, SIDE));
+  if (!last) fetch_panels(w, i, p + depth, high * wide * steps);
+  if (last && i + rows < g->m) fetch_panels(w, i + rows, 0, high * wide * steps);
   for (int64_t v = 0; v < high; v++)
     for (int64_t u = 0; u < wide; u++) {
+      const int64_t row = i + v * SIDE, col = t->j0 + u * SIDE;
       float *c = w->c + (v * wide + u) * PIECE;
+      if (last) fetch_out(w, row, col, steps);
       piece_product(w, &a, v, &b, u, depth, p > 0, c);
-      if (!last) continue;
-      w->done = c;
-      w->done_row = i + v * SIDE;
-      w->done_end = tr__min(w->done_row + SIDE, t->i1);
-      w->done_col = t->j0 + u * SIDE;
+      if (last) w->done = c, w->done_row = row, w->done_end = tr__min(row + SIDE, t->i1), w->done_col = col;
     }
 }
 
