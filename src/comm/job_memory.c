@@ -55,10 +55,11 @@ static size_t available_memory(void) {
 
 static tr_status check_memory(const tr_launch_options *o) {
   size_t have = available_memory();
-  if ((double)o->arena_nbyte * o->nrank <= (double)have) return TR_OK;
+  double need = (double)o->arena_nbyte * o->nrank + (double)o->once_nbyte;
+  if (need <= (double)have) return TR_OK;
   char each[32], all[32], there[32];
   tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
-  tr_format_bytes(all, sizeof all, (double)o->arena_nbyte * o->nrank);
+  tr_format_bytes(all, sizeof all, need);
   tr_format_bytes(there, sizeof there, (double)have);
   return tr_error(TR_ERR_MEMORY,
                   "%d ranks with %s of shared memory each need %s, but %s are available: use fewer "
@@ -130,7 +131,7 @@ tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
   memset(job, 0, sizeof *job);
   job->options = *options;
   job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
-  job->arena_stride = round_to_pages(options->arena_nbyte ? options->arena_nbyte : 1);
+  job->arena_stride = round_to_pages(options->arena_nbyte + options->once_nbyte + 1);
   TR_TRY(check_memory(options));
   tr_status status = map_arenas(job);
   if (status == TR_OK) status = map_control(job);

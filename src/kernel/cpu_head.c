@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { ROWS = 256, VOCAB = 3072 };
+enum { ROWS = 256, VOCAB = 3072 }; // VOCAB: a multiple of every panel's width
 
 typedef struct head_job {
   const tr_compute *c;
@@ -77,6 +77,7 @@ static tr_status tile_logits(const head_job *j) {
     g.a = tr__elem(p->type, p->x, j->row0 * p->width), g.a_row = p->width, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = 1, g.b_col = p->width;
     g.c = j->logits + v, g.ldc = j->ld;
+    if (p->packed[TR_PACK_FORWARD]) tr__gemm_from_packed(j->c, &g, p->packed[TR_PACK_FORWARD], p->width, v, 0);
     TR_TRY(tr__gemm(j->c, &g));
   }
   return TR_OK;
@@ -94,6 +95,7 @@ static tr_status tile_dx(const head_job *j) {
     g.a = tr__elem(j->gradient_type, j->gradient, v), g.a_row = j->ld, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = p->width, g.b_col = 1;
     g.c = j->dx, g.ldc = p->width, g.add = v > 0;
+    if (p->packed[TR_PACK_BACKWARD]) tr__gemm_from_packed(j->c, &g, p->packed[TR_PACK_BACKWARD], p->vocab, 0, v);
     TR_TRY(tr__gemm(j->c, &g));
   }
   tr__simd(j->c)->convert((size_t)(j->rows * p->width), TR_F32, j->dx, p->type,

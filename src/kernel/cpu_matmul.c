@@ -1,31 +1,28 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the fast CPU table.
 //
-// Three paths, chosen by shape and processor, never by the number of threads:
+// Four paths, chosen by shape and processor, never by the number of threads:
 //   thin    fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is packed
-//   packed  B is packed once by all workers (widened to f32 on the way), then each task computes one tile of C with
-//           the register-blocked micro-kernel; columns are taken in slabs so that a packed slab stays near the caches
-//   tiles   bf16 on AMX: own kernels (cpu_amx.c)
-//   oneDNN  bf16 on AMX where its table of shapes says so: each task is one oneDNN call on a block of C
+//   packed  B is packed by all workers, in slabs of columns so that a packed slab stays near the caches, unless it is a
+//           weight that was packed before; then each task computes one tile of C with the register-blocked micro-kernel
+//   tiles   bf16 on AMX: cpu_amx.c
+//   oneDNN  bf16 on AMX where the table of shapes there says so: each task is one oneDNN call on a block of C
 // Measured on an AVX2 machine the packed path is on a par with oneDNN's sgemm and matmul, takes bf16 without a
 // converted copy, and has no primitives to create; so f32 always takes it.
 #include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 
-enum { SLAB_BYTES = 16 << 20, PACK_COLS = 64 };
+enum { SLAB_BYTES = 16 << 20 };
 
 typedef struct gemm_job {
   const tr_gemm *g;
   const tr_simd *simd;
-  float *packed;  // B, columns slab0 .. slab1
-  float *scratch; // per worker
+  const void *packed; // B from column slab0 on
+  int64_t step;       // elements from panel to panel
+  char *spaces;       // a tr_gemm_space per worker
   int64_t slab0, slab1;
   int64_t tile_cols; // tasks per row block
 } gemm_job;
-
-static size_t worker_floats(void) {
-  return (size_t)TR_GEMM_ROWS * TR_GEMM_COLS + (size_t)TR_GEMM_ROWS * TR_GEMM_DEPTH;
-}
 
 // Columns per slab: whole tiles, at least one.
 static int64_t slab_columns(int64_t n, int64_t k) {
@@ -42,59 +39,86 @@ static int64_t slab_floats(int64_t n, int64_t k) {
   return tr__min(whole, most > tile ? most : tile);
 }
 
+static size_t space_bytes(const tr_simd *simd) {
+  return tr_arena_rounded(sizeof(tr_gemm_space) + (size_t)simd->gemm_floats * sizeof(float));
+}
+
+static tr_gemm_space *space_of(const gemm_job *j, int worker) {
+  return (tr_gemm_space *)(void *)(j->spaces + (size_t)worker * space_bytes(j->simd));
+}
+
+// For B as it is; one that is packed takes less.
 size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
   const size_t tiles = tr__amx_wanted() ? tr__amx_gemm_scratch(m, n, k, nthread) : 0;
   size_t vectors = tr_arena_rounded((size_t)(m * k) * sizeof(float));
   if (m >= TR_GEMM_THIN)
-    vectors = tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) +
-              tr_arena_rounded((size_t)nthread * worker_floats() * sizeof(float));
+    vectors =
+        tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) + (size_t)nthread * space_bytes(tr__simd_best());
   return tiles > vectors ? tiles : vectors;
-}
-
-static void pack_task(void *context, int task, int worker) {
-  const gemm_job *j = context;
-  const int64_t first = j->slab0 + (int64_t)task * PACK_COLS;
-  (void)worker;
-  j->simd->gemm_pack_b(j->g, first, tr__min(j->slab1, first + PACK_COLS), j->packed + (first - j->slab0) * j->g->k);
 }
 
 static void tile_task(void *context, int task, int worker) {
   const gemm_job *j = context;
   const tr_gemm *g = j->g;
   const int64_t i0 = task / j->tile_cols * TR_GEMM_ROWS, j0 = j->slab0 + task % j->tile_cols * TR_GEMM_COLS;
-  j->simd->gemm_tile(g, i0, tr__min(g->m, i0 + TR_GEMM_ROWS), j0, tr__min(j->slab1, j0 + TR_GEMM_COLS),
-                     j->packed + (j0 - j->slab0) * g->k, j->scratch + (size_t)worker * worker_floats());
+  const void *packed = tr__elem(g->type_b, j->packed, (j0 - j->slab0) / j->simd->nr * j->step);
+  j->simd->gemm_tile(g, i0, tr__min(g->m, i0 + TR_GEMM_ROWS), j0, tr__min(j->slab1, j0 + TR_GEMM_COLS), packed,
+                     j->step, space_of(j, worker));
+}
+
+static void run_tiles(const tr_compute *c, gemm_job *j) {
+  j->tile_cols = tr__ceil_div(j->slab1 - j->slab0, TR_GEMM_COLS);
+  tr_pool_run(c->pool, (int)(tr__ceil_div(j->g->m, TR_GEMM_ROWS) * j->tile_cols), tile_task, j);
+}
+
+static void gemm_slabs(const tr_compute *c, gemm_job *j, void *memory) {
+  const tr_gemm *g = j->g;
+  const int64_t slab = slab_columns(g->n, g->k);
+  j->packed = memory, j->step = g->k * j->simd->nr;
+  for (j->slab1 = 0; j->slab0 < g->n; j->slab0 = j->slab1) {
+    j->slab1 = tr__min(g->n, j->slab0 + slab);
+    tr__gemm_pack(c, g, j->slab0, j->slab1, memory);
+    run_tiles(c, j);
+  }
 }
 
 static tr_status gemm_packed(const tr_compute *c, const tr_gemm *g) {
-  const size_t mark = tr_arena_mark(c->scratch);
-  const int64_t slab = slab_columns(g->n, g->k);
-  gemm_job job = {.g = g, .simd = tr__simd(c)};
-  job.packed = tr_arena_alloc(c->scratch, (size_t)(slab * g->k) * sizeof(float));
-  job.scratch = tr_arena_alloc(c->scratch, (size_t)tr_pool_nthread(c->pool) * worker_floats() * sizeof(float));
-  tr_status status = job.packed && job.scratch ? TR_OK : TR_ERR_MEMORY;
-  for (job.slab0 = 0; status == TR_OK && job.slab0 < g->n; job.slab0 = job.slab1) {
-    job.slab1 = tr__min(g->n, job.slab0 + slab);
-    job.tile_cols = tr__ceil_div(job.slab1 - job.slab0, TR_GEMM_COLS);
-    tr_pool_run(c->pool, (int)tr__ceil_div(job.slab1 - job.slab0, PACK_COLS), pack_task, &job);
-    tr_pool_run(c->pool, (int)(tr__ceil_div(g->m, TR_GEMM_ROWS) * job.tile_cols), tile_task, &job);
+  const size_t mark = tr_arena_mark(c->scratch), slab = (size_t)(slab_columns(g->n, g->k) * g->k);
+  const int nthread = tr_pool_nthread(c->pool);
+  gemm_job job = {.g = g, .simd = tr__simd(c), .packed = g->packed, .step = g->packed_step, .slab1 = g->n};
+  void *memory = g->packed ? NULL : tr_arena_alloc(c->scratch, slab * tr_dtype_size(g->type_b));
+  job.spaces = tr_arena_alloc(c->scratch, (size_t)nthread * space_bytes(job.simd));
+  const tr_status status = job.spaces && (memory || g->packed) ? TR_OK : TR_ERR_MEMORY;
+  if (status == TR_OK) {
+    for (int w = 0; w < nthread; w++) space_of(&job, w)->held = -1;
+    if (g->packed) {
+      run_tiles(c, &job);
+    } else {
+      gemm_slabs(c, &job, memory);
+    }
   }
   tr_arena_reset(c->scratch, mark);
   return status;
 }
 
+typedef struct thin_job {
+  const tr_gemm *g;
+  const tr_simd *simd;
+  const float *a; // dense rows
+} thin_job;
+
 static void thin_task(void *context, int task, int worker) {
-  const gemm_job *j = context;
+  const thin_job *j = context;
   const int64_t first = (int64_t)task * TR_GEMM_THIN_COLS;
   (void)worker;
-  j->simd->gemm_thin(j->g, j->packed, first, tr__min(j->g->n, first + TR_GEMM_THIN_COLS));
+  j->simd->gemm_thin(j->g, j->a, first, tr__min(j->g->n, first + TR_GEMM_THIN_COLS));
 }
 
 static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
   const size_t mark = tr_arena_mark(c->scratch);
-  float *a = tr_arena_alloc(c->scratch, (size_t)(g->m * g->k) * sizeof *a); // A as dense f32 rows
+  float *a = tr_arena_alloc(c->scratch, (size_t)(g->m * g->k) * sizeof *a);
   if (!a) return TR_ERR_MEMORY;
-  gemm_job job = {.g = g, .simd = tr__simd(c), .packed = a};
+  thin_job job = {.g = g, .simd = tr__simd(c), .a = a};
   for (int64_t i = 0; i < g->m; i++) {
     float *row = a + i * g->k;
     if (g->a_col == 1) {
@@ -108,14 +132,43 @@ static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
   return TR_OK;
 }
 
+// The epilogue of a product that is in memory already, by rows.
+typedef struct epilogue_job {
+  const tr_gemm *g;
+  const tr_simd *simd;
+} epilogue_job;
+
+static void epilogue_task(void *context, int task, int worker) {
+  const epilogue_job *j = context;
+  const tr_gemm *g = j->g;
+  const int64_t at = task * g->ldc;
+  void *c = tr__elem_mut(g->type_c, g->c, at), *aux = g->aux ? tr__elem_mut(g->type_c, g->aux, at) : c;
+  (void)worker;
+  if (g->epilogue == TR_EPILOGUE_GELU) {
+    j->simd->gelu_forward((size_t)g->n, g->type_c, aux, c);
+  } else {
+    j->simd->gelu_backward((size_t)g->n, g->type_c, aux, c, c);
+  }
+}
+
+static tr_status gemm_dnnl(const tr_compute *c, tr_dnnl *dnnl, const tr_gemm *g) {
+  tr_gemm product = *g;
+  product.epilogue = TR_EPILOGUE_NONE;
+  if (g->epilogue == TR_EPILOGUE_GELU && g->aux) product.c = g->aux;
+  const tr_status status = tr__dnnl_gemm(dnnl, c->pool, &product);
+  epilogue_job job = {.g = g, .simd = tr__simd(c)};
+  if (status == TR_OK && g->epilogue != TR_EPILOGUE_NONE) tr_pool_run(c->pool, (int)g->m, epilogue_task, &job);
+  return status;
+}
+
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
   const tr_backend *b = tr__backend(c);
   const int tiles = tr__amx_takes(b, g);
   if (g->m < TR_GEMM_THIN) return tiles && g->packed ? tr__amx_unpacked_gemm(c, g) : gemm_thin(c, g);
   if (tiles) return tr__amx_gemm(c, g);
-  if (b->dnnl && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0 && g->epilogue == TR_EPILOGUE_NONE) {
-    const tr_status status = tr__dnnl_gemm(b->dnnl, c->pool, g);
+  if (b->dnnl && !g->packed && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0) {
+    const tr_status status = gemm_dnnl(c, b->dnnl, g);
     if (status != TR_PENDING) return status;
   }
   return gemm_packed(c, g);
@@ -140,18 +193,10 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
   g.a = a, g.b = b, g.bias = bias, g.c = out, g.ldc = p->ldc, g.add = p->add;
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
-  g.epilogue = p->epilogue, g.aux = p->aux;
-  if (p->b_packed) g.packed = b, g.packed_step = tr__amx_panel(p->k);
+  g.aux = p->aux, g.epilogue = p->epilogue;
+  if (p->b_packed) { // a whole weight
+    g.b = NULL, g.b_row = p->trans_b ? 1 : p->n, g.b_col = p->trans_b ? p->k : 1;
+    tr__gemm_from_packed(c, &g, b, p->k, 0, 0);
+  }
   return tr__gemm(c, &g);
-}
-
-size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use) {
-  (void)use; // both take the same
-  return type == TR_BF16 && tr__amx_wanted() ? tr__amx_pack_size(rows, cols) : 0;
-}
-
-void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
-                  int part, int parts, void *packed) {
-  (void)type; // those with a size
-  tr__amx_pack(c, rows, cols, use, w, part, parts, packed);
 }

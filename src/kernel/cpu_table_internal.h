@@ -14,7 +14,6 @@
 enum {
   TR_GEMM_ROWS = 96,      // rows of C per task: a multiple of every micro-kernel's height (4, 6, 12)
   TR_GEMM_COLS = 384,     // columns of C per task: a multiple of every micro-kernel's width (8, 16, 32)
-  TR_GEMM_DEPTH = 256,    // k per packed block of A: an A block and a B panel stay in the L1 and L2 caches
   TR_GEMM_PANEL = 32,     // columns padded to this when B is packed (the widest micro-kernel)
   TR_GEMM_THIN = 8,       // fewer rows than this are done as matrix-vector products, without packing
   TR_GEMM_THIN_COLS = 64, // columns of C per task of such a product
@@ -25,18 +24,24 @@ enum {
 
 // C[m, n] (+)= A B (+ bias). A(i, p) = a[i * a_row + p * a_col], B(p, j) = b[p * b_row + j * b_col], in
 // elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. With `packed`,
-// B is read from there instead: panels, packed_step elements from one to the next. aux has the layout of c.
+// B is read from there instead: panels, packed_step elements from one to the next (tr__gemm_from_packed). aux has
+// the layout of c.
 typedef struct tr_gemm {
   int64_t m, n, k;
   tr_dtype type_a, type_b, type_c, type_bias;
   const void *a, *b, *bias;
-  void *c;
   const void *packed;
-  void *aux;
+  void *c, *aux;
   int64_t a_row, a_col, b_row, b_col, ldc, packed_step;
   int add;
   tr_epilogue epilogue;
 } tr_gemm;
+
+// What a worker keeps between the tiles of one product.
+typedef struct tr_gemm_space {
+  int64_t held;             // first row of the block of A that is there, -1: none
+  _Alignas(128) float at[]; // gemm_floats
+} tr_gemm_space;
 
 typedef struct tr_norm { // layernorm, either direction
   int64_t width;
@@ -76,11 +81,12 @@ typedef struct tr_attention_call { // one call of attention, forward
 
 typedef struct tr_simd {
   const char *name;
-  int mr, nr; // micro-kernel: rows and columns of C held in registers
-  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, float *packed);
-  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *packed,
-                    float *scratch);
-  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, epilogue, sum, store.
+  int mr, nr;      // micro-kernel: rows and columns of C held in registers
+  int gemm_floats; // of a tr_gemm_space
+  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, void *packed);
+  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
+                    int64_t step, tr_gemm_space *space);
+  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, sum, epilogue, store.
   void (*gemm_store)(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                      int64_t j1);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
@@ -141,6 +147,11 @@ size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread);
 tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b, const void *bias,
                          void *out);
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
+
+// cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B; `first` begins one.
+// tr__gemm_from_packed makes g read its B from a packed weight of k rows: from row p and column j on, multiples of 32.
+void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, void *packed);
+void tr__gemm_from_packed(const tr_compute *c, tr_gemm *g, const void *packed, int64_t k, int64_t j, int64_t p);
 size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
 void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
                   int part, int parts, void *packed);

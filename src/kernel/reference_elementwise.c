@@ -35,25 +35,24 @@ void tr__reference_swiglu_backward(const tr_compute *c, int64_t rows, int64_t wi
   }
 }
 
+double tr__gelu(double x) { return 0.5 * x * (1 + tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x))); }
+
+double tr__gelu_derivative(double x) {
+  double t = tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
+  double dinner = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * x * x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * dinner;
+}
+
 void tr__reference_gelu_forward(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y) {
   (void)c;
-  for (int64_t i = 0; i < (int64_t)n; i++) {
-    double value = tr__get(type, x, i);
-    double inner = SQRT_2_OVER_PI * (value + GELU_CUBIC * value * value * value);
-    tr__put(type, y, i, 0.5 * value * (1 + tanh(inner)));
-  }
+  for (int64_t i = 0; i < (int64_t)n; i++) tr__put(type, y, i, tr__gelu(tr__get(type, x, i)));
 }
 
 void tr__reference_gelu_backward(const tr_compute *c, size_t n, tr_dtype type, const void *x, const void *dy,
                                  void *dx) {
   (void)c;
-  for (int64_t i = 0; i < (int64_t)n; i++) {
-    double value = tr__get(type, x, i);
-    double t = tanh(SQRT_2_OVER_PI * (value + GELU_CUBIC * value * value * value));
-    double dinner = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * value * value);
-    double slope = 0.5 * (1 + t) + 0.5 * value * (1 - t * t) * dinner;
-    tr__put(type, dx, i, slope * tr__get(type, dy, i));
-  }
+  for (int64_t i = 0; i < (int64_t)n; i++)
+    tr__put(type, dx, i, tr__gelu_derivative(tr__get(type, x, i)) * tr__get(type, dy, i));
 }
 
 void tr__reference_residual_forward(const tr_compute *c, int64_t rows, int64_t width, tr_dtype type, const void *x,

@@ -51,6 +51,10 @@ static inline double tr__dropout_factor(const tr_dropout *dropout, int64_t row, 
   return u >= dropout->p ? 1 / (1 - (double)dropout->p) : 0;
 }
 
+// GELU (tanh form) of one number, and its derivative.
+double tr__gelu(double x);
+double tr__gelu_derivative(double x);
+
 tr_status tr__reference_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b,
                                const void *bias, void *out);
 

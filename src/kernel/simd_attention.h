@@ -97,14 +97,17 @@ INLINE vi visible(const tr_attention *p, int64_t query, int64_t key, int64_t lef
 
 // Dropout factors of one query row over n <= T key rows: one Philox run where key positions are consecutive.
 static void probability_factors(const tr_attention *p, int64_t query, int head, int64_t key, int n, float *factor) {
+  float space[MASK_SPACE];
   const int64_t base = head * p->dropout_stride;
   int run = 1;
   for (int j = 1; j < n; j++) run &= p->key_pos[key + j] == p->key_pos[key] + j;
   if (run) {
-    keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key]), n, factor);
+    memcpy(factor, keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key]), n, space),
+           (size_t)n * sizeof *factor);
     return;
   }
-  for (int j = 0; j < n; j++) keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key + j]), 1, factor + j);
+  for (int j = 0; j < n; j++)
+    factor[j] = *keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key + j]), 1, space);
 }
 
 // --- forward ---

@@ -1,175 +1,244 @@
 // SPDX-License-Identifier: MIT
-// Matrix products: a register-blocked micro-kernel, the packing it wants, one tile of C, and matrix-vector
-// products. Included by simd_body.h only.
+// Matrix products: a register-blocked micro-kernel, one tile of C, and matrix-vector products. Included by simd_body.h
+// only; simd_pack.h has the order of packed operands.
 //
-// Layout after packing (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008): A
-// in panels of TR_MR rows, B in panels of TR_NR columns, each panel k-major, f32 whatever the source type,
-// edges padded with zeros:
-//   A panel: a[0..MR)(k=0) a[0..MR)(k=1) ...      B panel: b[0..NR)(k=0) b[0..NR)(k=1) ...
-// The sum over k of one element runs in ascending order, whole blocks of TR_GEMM_DEPTH at a time.
+// A tile of C is made block by block of k (TR_DEPTH long), and in each block panel by panel of B:
+//   A block   f32 in scratch, near the core for all panels: rows at a fixed pitch, columns if A is stored transposed
+//   B panel   f32, read from the second-level cache while the next one is fetched; one of bf16 is widened by its first
+//             micro-kernel on the way, into scratch for the others
+//   C         TR_MR by TR_NR at a time: partial sums in scratch until the last block, then bias, sum, epilogue, store
+// The sum over k of one element is taken in ascending order within blocks of TR_DEPTH, and block by block: the bits
+// depend neither on the tile nor on the operands' layout.
 #ifndef TRIREME_KERNEL_SIMD_GEMM_H
 #define TRIREME_KERNEL_SIMD_GEMM_H
 
 #include "kernel/simd_flat.h"
+#include "kernel/simd_pack.h"
 
-enum { TR_NR = 2 * TR_VL };
+enum {
+  TR_NR = 2 * TR_VL,
+  EDGE_ROWS = 4, // micro-kernel for the last rows: few enough to waste little
+  A_PITCH =
+      TR_DEPTH + 16, // floats between rows of an A block: an odd number of cache lines, so that sets do not collide
+  GEMM_AHEAD = 12    // columns of A fetched before they are copied: far apart in memory, which no prefetcher foresees
+};
 
 // The micro-kernel's rows, written out: accumulators must be named variables, since GCC 12 keeps an array of
-// vectors in memory. Rows from TR_MR on are constant conditions that vanish.
+// vectors in memory. Conditions on `rows` are constant and vanish.
 #define EACH_ROW(X)    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define ROW_DECLARE(i) vf left##i = {0}, right##i = {0};
 #define ROW_ADD(i)                                                                                                   \
-  if (i < TR_MR) {                                                                                                   \
+  if (i < rows) {                                                                                                    \
     const vf x = splat(at[i * a_row]);                                                                               \
     left##i += x * b_left;                                                                                           \
     right##i += x * b_right;                                                                                         \
   }
 #define ROW_STORE(i)                                                                                                 \
-  if (i < TR_MR) {                                                                                                   \
+  if (i < rows) {                                                                                                    \
     float *to = c + i * ldc;                                                                                         \
     store_f32(to, add_c ? load_f32(to, TR_VL) + left##i : left##i, TR_VL);                                           \
     to += TR_VL;                                                                                                     \
     store_f32(to, add_c ? load_f32(to, TR_VL) + right##i : right##i, TR_VL);                                         \
   }
 
-// C[TR_MR, TR_NR] (+)= A B; A(i, p) = a[i * a_row + p * a_col], rows of B at steps of ldb. Inlined with
-// constant strides where packed.
-INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
-                          float *c, int64_t ldc, int add_c) {
+// Rows of B for a micro-kernel, `ld` apart. f32: as they are. bf16: widened, and written to `wide` as well. With `fetch`,
+// memory from `next` on is brought near meanwhile, `step` bytes per row.
+typedef struct b_rows {
+  tr_dtype type;
+  int fetch;
+  const void *at;
+  int64_t ld;
+  float *wide;
+  const char *next;
+  int64_t step;
+} b_rows;
+
+// C[rows, TR_NR] (+)= A B; A(i, p) = a[i * a_row + p * a_col]. Inlined with constant rows, type and strides.
+INLINE void micro_kernel(int rows, int64_t k, const float *a, int64_t a_row, int64_t a_col, b_rows b, float *c,
+                         int64_t ldc, int add_c) {
   EACH_ROW(ROW_DECLARE)
   for (int64_t p = 0; p < k; p++) {
     const float *at = a + p * a_col;
-    const vf b_left = load_f32(b + p * ldb, TR_VL), b_right = load_f32(b + p * ldb + TR_VL, TR_VL);
+    if (b.fetch) __builtin_prefetch(b.next + p * b.step, 0, 2);
+    const vf b_left = load(b.type, b.at, p * b.ld, TR_VL), b_right = load(b.type, b.at, p * b.ld + TR_VL, TR_VL);
+    if (b.type == TR_BF16) {
+      store_f32(b.wide + p * TR_NR, b_left, TR_VL);
+      store_f32(b.wide + p * TR_NR + TR_VL, b_right, TR_VL);
+    }
     EACH_ROW(ROW_ADD)
   }
   EACH_ROW(ROW_STORE)
 }
 
-// One panel whose rows lie next to each other. Away from the matrix's end whole vectors are copied even where the
-// panel is narrower: what runs over lands where the next step, or the next panel, is written afterwards.
-INLINE void pack_contiguous(tr_dtype type, const void *src, int64_t col, int64_t i0, int64_t rows, int64_t k,
-                            int height, float *dst) {
-  const int64_t take = tr__min(height, rows - i0);
-  const int whole = i0 + height + TR_VL <= rows;
-  for (int64_t p = 0; p < k; p++)
-    for (int64_t i = 0; i < height; i += TR_VL) {
-      const int64_t left = whole ? TR_VL : take - i;
-      vf v = left > 0 ? load(type, src, p * col + i0 + i, left) : (vf){0};
-      store_f32(dst + p * height + i, v, whole ? TR_VL : height - i);
-    }
-}
-
-typedef float vf4 __attribute__((vector_size(16)));
-typedef uint32_t vu4 __attribute__((vector_size(16)));
-typedef uint16_t vh4 __attribute__((vector_size(8)));
-
-INLINE vf4 load_four(tr_dtype type, const void *src, int64_t at) {
-  if (type == TR_BF16) {
-    vh4 h;
-    memcpy(&h, (const tr_bf16 *)src + at, sizeof h);
-    return (vf4)(__builtin_convertvector(h, vu4) << 16);
-  }
-  vf4 v;
-  memcpy(&v, (const float *)src + at, sizeof v);
-  return v;
-}
-
-// Four rows, each contiguous, transposed into a panel: 4 x 4 at a time. Four, because rows of a power-of-two
-// pitch fall into the same cache set, and more of them would push each other out.
-INLINE void pack_four_rows(tr_dtype type, const void *src, int64_t at, int64_t row, int64_t k, int height,
-                           float *dst) {
-  int64_t p = 0;
-  for (; p + 4 <= k; p += 4, dst += 4 * height) {
-    const vf4 a = load_four(type, src, at + p), b = load_four(type, src, at + row + p);
-    const vf4 c = load_four(type, src, at + 2 * row + p), d = load_four(type, src, at + 3 * row + p);
-    const vf4 ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const vf4 cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const vf4 out[4] = {
-        __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-        __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5), __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
-    memcpy(dst, &out[0], sizeof out[0]);
-    memcpy(dst + height, &out[1], sizeof out[1]);
-    memcpy(dst + 2 * height, &out[2], sizeof out[2]);
-    memcpy(dst + 3 * height, &out[3], sizeof out[3]);
-  }
-  for (; p < k; p++, dst += height)
-    for (int i = 0; i < 4; i++) dst[i] = load_one(type, src, at + i * row + p);
-}
-
-// Panels of `height` rows from a matrix whose element (i, p) is src[i * row + p * col]; rows past `rows` are zeros.
-INLINE void pack_panels(tr_dtype type, const void *src, int64_t row, int64_t col, int64_t rows, int64_t k, int height,
-                        float *dst) {
-  for (int64_t i0 = 0; i0 < rows; i0 += height, dst += height * k) {
-    const int64_t take = tr__min(height, rows - i0);
-    if (row == 1) { // contiguous across the panel: whole vectors
-      pack_contiguous(type, src, col, i0, rows, k, height, dst);
-      continue;
-    }
-    if (take < height) memset(dst, 0, (size_t)(height * k) * sizeof *dst);
-    int64_t i = 0;
-    for (; i + 4 <= take; i += 4) pack_four_rows(type, src, (i0 + i) * row, row, k, height, dst + i);
-    for (; i < take; i++)
-      for (int64_t p = 0; p < k; p++) dst[p * height + i] = load_one(type, src, (i0 + i) * row + p);
-  }
+// C[TR_MR, TR_NR] (+)= A B on f32 anywhere.
+INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
+                          float *c, int64_t ldc, int add_c) {
+  micro_kernel(TR_MR, k, a, a_row, a_col, (b_rows){.type = TR_F32, .at = b, .ld = ldb}, c, ldc, add_c);
 }
 
 // Columns j0 .. j1 - 1 of B, packed; `packed` is where column j0's panel starts.
-static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, float *packed) {
+static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, void *packed) {
   const void *b = tr__elem(g->type_b, g->b, j0 * g->b_col);
-  pack_panels(g->type_b, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, packed);
-}
-
-// What the epilogue makes of v, elements `at` .. of C.
-INLINE vf gemm_epilogue(const tr_gemm *g, vf v, int64_t at, int64_t left) {
-  if (g->epilogue == TR_EPILOGUE_GELU) {
-    if (g->aux) store(g->type_c, g->aux, at, v, left);
-    v = gelu(g->type_c == TR_BF16 ? round_bf16(v) : v);
-  } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
-    v = v * gelu_derivative(load(g->type_c, g->aux, at, left));
+  if (g->type_b == TR_BF16) {
+    pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_BF16, packed);
+  } else {
+    pack_panels_as(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
   }
-  return v;
 }
 
-// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished.
+// What becomes of a product's vector v at (i, j): bias, old contents or epilogue, and the store, of `left` elements.
+INLINE void finish(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, vf v, vf bias, int64_t i,
+                   int64_t j, int64_t left) {
+  const int64_t at = i * g->ldc + j;
+  v += bias;
+  if (add) v += load(type, g->c, at, left);
+  if (epilogue == TR_EPILOGUE_GELU) {
+    if (type == TR_BF16) v = round_bf16(v);
+    if (g->aux) store(type, g->aux, at, v, left);
+    v = gelu(v);
+  }
+  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, g->aux, at, left));
+  store(type, g->c, at, v, left);
+}
+
+INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, const float *from, int64_t ld,
+                        int64_t i0, int64_t rows, int64_t j0, int64_t j1, int whole) {
+  for (int64_t j = j0; j < j1; j += TR_VL) {
+    const int64_t left = whole ? TR_VL : j1 - j;
+    const vf bias = g->bias ? load(g->type_bias, g->bias, j, left) : (vf){0};
+    for (int64_t i = 0; i < rows; i++)
+      finish(g, type, add, epilogue, load_f32(from + i * ld + (j - j0), TR_VL), bias, i0 + i, j, left);
+  }
+}
+
+// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished. The common cases get loops without conditions.
 static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                         int64_t j1) {
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = j0; j < j1; j += TR_VL) {
-      const int64_t left = j1 - j, at = (i0 + i) * g->ldc + j;
-      vf v = load_f32(from + i * ld + (j - j0), TR_VL);
-      if (g->bias) v += load(g->type_bias, g->bias, j, left);
-      v = gemm_epilogue(g, v, at, left);
-      if (g->add) v += load(g->type_c, g->c, at, left);
-      store(g->type_c, g->c, at, v, left);
-    }
-}
-
-// Bring this row panel's share of the next panel of B (n floats) towards the core.
-INLINE void fetch_ahead(const float *next, int64_t i, int64_t n) {
-  const int64_t share = n / (TR_GEMM_ROWS / TR_MR), first = i / TR_MR * share;
-  for (int64_t f = first; f < first + share; f += 16) __builtin_prefetch(next + f, 0, 2);
-}
-
-// One tile of C, at most TR_GEMM_ROWS by TR_GEMM_COLS. `packed` is the packed B from column j0 on; scratch
-// holds a block of A and the tile in f32.
-static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const float *packed,
-                      float *scratch) {
-  float *tile = scratch, *block = scratch + TR_GEMM_ROWS * TR_GEMM_COLS;
-  const int64_t k = g->k;
-  if (k == 0) memset(tile, 0, (size_t)TR_GEMM_ROWS * TR_GEMM_COLS * sizeof *tile);
-  for (int64_t p0 = 0; p0 < k; p0 += TR_GEMM_DEPTH) {
-    const int64_t depth = tr__min(TR_GEMM_DEPTH, k - p0);
-    pack_panels(g->type_a, tr__elem(g->type_a, g->a, i0 * g->a_row + p0 * g->a_col), g->a_row, g->a_col, i1 - i0,
-                depth, TR_MR, block);
-    for (int64_t j = 0; j < j1 - j0; j += TR_NR)
-      for (int64_t i = 0; i < i1 - i0; i += TR_MR) {
-        fetch_ahead(packed + (j + TR_NR) * k + p0 * TR_NR, i, depth * TR_NR);
-        micro_product(depth, block + i * depth, 1, TR_MR, packed + j * k + p0 * TR_NR, TR_NR,
-                      tile + i * TR_GEMM_COLS + j, TR_GEMM_COLS, p0 > 0);
-      }
+  const int plain = g->epilogue == TR_EPILOGUE_NONE && (j1 - j0) % TR_VL == 0;
+  if (plain && g->type_c == TR_F32 && !g->add) {
+    store_block(g, TR_F32, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
+  } else if (plain && g->type_c == TR_F32) {
+    store_block(g, TR_F32, 1, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
+  } else if (plain && !g->add) {
+    store_block(g, TR_BF16, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
+  } else {
+    store_block(g, g->type_c, g->add, g->epilogue, from, ld, i0, rows, j0, j1, 0);
   }
-  block_store(g, tile, TR_GEMM_COLS, i0, i1 - i0, j0, j1);
 }
+
+// Where one tile stands: rows i0 .. i1 - 1, columns j0 .. j1 - 1 of C, and k from p0 on.
+typedef struct gemm_tile_state {
+  const tr_gemm *g;
+  int64_t i0, i1, j0, j1, p0, depth;
+  const void *packed; // column j0, k 0
+  int64_t step;       // elements from panel to panel
+  float *sums, *block, *wide;
+} gemm_tile_state;
+
+// One row of a block of A, `n` long.
+INLINE void widen_row(tr_dtype type, const void *src, int64_t at, int64_t n, float *dst) {
+  int64_t p = 0;
+  for (; p + TR_VL <= n; p += TR_VL) store_f32(dst + p, load(type, src, at + p, TR_VL), TR_VL);
+  if (p < n) store_f32(dst + p, load(type, src, at + p, n - p), TR_VL);
+}
+
+INLINE void pack_block(const gemm_tile_state *t, tr_dtype type) {
+  const tr_gemm *g = t->g;
+  const int64_t rows = t->i1 - t->i0, first = t->i0 * g->a_row + t->p0 * g->a_col;
+  const int64_t last = tr__ceil_div(rows, EDGE_ROWS) * EDGE_ROWS; // the micro-kernels' rows, never stored
+  if (g->a_col == 1) {
+    for (int64_t i = 0; i < rows; i++) widen_row(type, g->a, first + i * g->a_row, t->depth, t->block + i * A_PITCH);
+    memset(t->block + rows * A_PITCH, 0, (size_t)((last - rows) * A_PITCH) * sizeof *t->block);
+    return;
+  }
+  for (int64_t p = 0; p < t->depth; p++) {
+    const int64_t from = first + p * g->a_col;
+    float *to = t->block + p * TR_GEMM_ROWS;
+    for (int64_t i = 0; i < rows; i += 64 / (type == TR_BF16 ? 2 : 4))
+      __builtin_prefetch(tr__elem(type, g->a, from + GEMM_AHEAD * g->a_col + i), 0, 3);
+    widen_row(type, g->a, from, rows, to);
+    for (int64_t i = rows; i < last; i++) to[i] = 0.0f;
+  }
+}
+
+// The block of A, widened, as it lies: rows at a fixed pitch, or columns where A is stored transposed.
+static void tile_pack_a(const gemm_tile_state *t) {
+  if (t->g->type_a == TR_BF16) {
+    pack_block(t, TR_BF16);
+  } else {
+    pack_block(t, TR_F32);
+  }
+}
+
+// Bring the lines of C that a micro-kernel will write towards the core.
+INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t e = 0; e < TR_NR; e += 64 / (g->type_c == TR_BF16 ? 2 : 4))
+      __builtin_prefetch(tr__elem(g->type_c, g->c, (i + r) * g->ldc + j + e), 1, 3);
+}
+
+// The panel of B after this one in the order in which the tile reads them; at its end, the next tile's.
+static const char *panel_after(const gemm_tile_state *t, int64_t j) {
+  const int64_t panel = (j - t->j0) / TR_NR + 1, wrapped = t->j1 - j <= TR_NR && t->p0 + t->depth < t->g->k;
+  return tr__elem(t->g->type_b, t->packed, wrapped ? (t->p0 + t->depth) * TR_NR : panel * t->step + t->p0 * TR_NR);
+}
+
+INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j, b_rows b) {
+  const int single = t->g->k <= TR_DEPTH, last = t->p0 + t->depth >= t->g->k;
+  float *c = single ? t->sums : t->sums + ((j - t->j0) / TR_NR * TR_GEMM_ROWS + i) * TR_NR;
+  if (last) fetch_c(t->g, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j);
+  if (t->g->a_col == 1) {
+    micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, TR_NR, t->p0 > 0);
+  } else {
+    micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, TR_NR, t->p0 > 0);
+  }
+  if (last) block_store(t->g, c, TR_NR, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j, tr__min(t->j1, j + TR_NR));
+}
+
+// As many rows as fit one micro-kernel from row i of the tile on; returns how many.
+INLINE int64_t micro_step(const gemm_tile_state *t, int64_t i, int64_t j, b_rows b) {
+  if (t->i1 - t->i0 - i > TR_MR - EDGE_ROWS) {
+    micro_rows(t, TR_MR, i, j, b);
+    return TR_MR;
+  }
+  micro_rows(t, EDGE_ROWS, i, j, b);
+  return EDGE_ROWS;
+}
+
+static void tile_panel(const gemm_tile_state *t, int64_t j) {
+  const tr_gemm *g = t->g;
+  const int64_t rows = t->i1 - t->i0, nstep = tr__ceil_div(rows, TR_MR);
+  const int64_t size = g->type_b == TR_BF16 ? sizeof(tr_bf16) : sizeof(float), share = TR_NR * size / nstep;
+  const void *at = tr__elem(g->type_b, t->packed, (j - t->j0) / TR_NR * t->step + t->p0 * TR_NR);
+  b_rows b = {.type = TR_F32, .fetch = 1, .at = at, .ld = TR_NR, .next = panel_after(t, j), .step = share};
+  int64_t i = 0;
+  if (g->type_b == TR_BF16) {
+    b_rows narrow = b;
+    narrow.type = TR_BF16, narrow.wide = t->wide;
+    i = micro_step(t, 0, j, narrow);
+    b.at = t->wide;
+    b.next += share * t->depth;
+  }
+  for (; i < rows; b.next += share * t->depth) i += micro_step(t, i, j, b);
+}
+
+// One tile of C, at most TR_GEMM_ROWS by TR_GEMM_COLS. `packed` is the packed B from column j0 on, `step` elements
+// from panel to panel. A block that has all of k stays for the next tile of the same rows.
+static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
+                      int64_t step, tr_gemm_space *space) {
+  const int64_t nblock = tr__ceil_div(g->k, TR_DEPTH), deep = nblock ? tr__ceil_div(g->k, nblock * 16) * 16 : 0;
+  gemm_tile_state t = {.g = g, .i0 = i0, .i1 = i1, .j0 = j0, .j1 = j1, .packed = packed, .step = step};
+  t.sums = space->at, t.block = t.sums + TR_GEMM_ROWS * TR_GEMM_COLS, t.wide = t.block + TR_GEMM_ROWS * A_PITCH;
+  do {
+    t.depth = tr__min(deep, g->k - t.p0);
+    if (nblock > 1 || space->held != i0) tile_pack_a(&t);
+    for (int64_t j = j0; j < j1; j += TR_NR) tile_panel(&t, j);
+    t.p0 += t.depth;
+  } while (t.p0 < g->k);
+  space->held = i0;
+}
+
+enum { GEMM_FLOATS = TR_GEMM_ROWS * TR_GEMM_COLS + TR_GEMM_ROWS * A_PITCH + TR_NR * TR_DEPTH };
 
 // Sum of a[p] b[p], b of any type with step 1.
 static float dot_row(int64_t k, const float *a, tr_dtype type, const void *b, int64_t at) {
@@ -182,13 +251,35 @@ static float dot_row(int64_t k, const float *a, tr_dtype type, const void *b, in
   return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-static void thin_store(const tr_gemm *g, int64_t i, int64_t j0, int64_t j1, const float *row) {
-  for (int64_t j = j0; j < j1; j += TR_VL) {
-    vf v = load_f32(row + (j - j0), j1 - j);
-    if (g->bias) v += load(g->type_bias, g->bias, j, j1 - j);
-    v = gemm_epilogue(g, v, i * g->ldc + j, j1 - j);
-    if (g->add) v += load(g->type_c, g->c, i * g->ldc + j, j1 - j);
-    store(g->type_c, g->c, i * g->ldc + j, v, j1 - j);
+// TR_VL such sums at once for columns that are packed, so b(p, lane) = b[at + p * TR_NR + lane]: sum p % (4 TR_VL) here
+// is what that lane of the four vectors is there, and they are added in the same order.
+static vf dot_panel(int64_t k, const float *a, tr_dtype type, const void *b, int64_t at) {
+  vf sum[4 * TR_VL];
+  const int64_t whole = k / (4 * TR_VL) * (4 * TR_VL);
+  for (int s = 0; s < 4 * TR_VL; s++) sum[s] = (vf){0};
+  for (int64_t p = 0; p < k; p++) {
+    const int64_t s = p < whole ? p % (4 * TR_VL) : (p - whole) % TR_VL;
+    sum[s] += splat(a[p]) * load(type, b, at + p * TR_NR, TR_VL);
+  }
+  for (int s = 0; s < TR_VL; s++) sum[s] = (sum[s] + sum[s + TR_VL]) + (sum[s + 2 * TR_VL] + sum[s + 3 * TR_VL]);
+  for (int w = TR_VL / 2; w > 0; w /= 2)
+    for (int s = 0; s < w; s++) sum[s] += sum[s + w];
+  return sum[0];
+}
+
+// Where a vector of row p of B lies from column j on, packed or not.
+INLINE vf thin_b(const tr_gemm *g, int64_t p, int64_t j, int64_t left) {
+  if (!g->packed) return load(g->type_b, g->b, p * g->b_row + j, left);
+  return load(g->type_b, g->packed, j / TR_NR * g->packed_step + p * TR_NR + j % TR_NR, TR_VL);
+}
+
+static void thin_dots(const tr_gemm *g, const float *a, int64_t j0, int64_t j1, float row[][TR_GEMM_THIN_COLS]) {
+  for (int64_t i = 0; i < g->m; i++) {
+    for (int64_t j = j0; !g->packed && j < j1; j++)
+      row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
+    for (int64_t j = j0; g->packed && j < j1; j += TR_VL)
+      store_f32(&row[i][j - j0],
+                dot_panel(g->k, a + i * g->k, g->type_b, g->packed, j / TR_NR * g->packed_step + j % TR_NR), TR_VL);
   }
 }
 
@@ -197,19 +288,18 @@ static void gemm_thin(const tr_gemm *g, const float *a, int64_t j0, int64_t j1) 
   float row[TR_GEMM_THIN][TR_GEMM_THIN_COLS];
   memset(row, 0, sizeof row);
   if (g->b_row == 1) { // each column of B is contiguous: dot products
-    for (int64_t j = j0; j < j1; j++)
-      for (int64_t i = 0; i < g->m; i++) row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
+    thin_dots(g, a, j0, j1, row);
   } else {
     for (int64_t p = 0; p < g->k; p++)
       for (int64_t i = 0; i < g->m; i++) {
         const vf x = splat(a[i * g->k + p]);
         for (int64_t j = j0; j < j1; j += TR_VL) {
           float *at = &row[i][j - j0];
-          store_f32(at, load_f32(at, TR_VL) + x * load(g->type_b, g->b, p * g->b_row + j, j1 - j), TR_VL);
+          store_f32(at, load_f32(at, TR_VL) + x * thin_b(g, p, j, j1 - j), TR_VL);
         }
       }
   }
-  for (int64_t i = 0; i < g->m; i++) thin_store(g, i, j0, j1, row[i]);
+  block_store(g, row[0], TR_GEMM_THIN_COLS, 0, g->m, j0, j1);
 }
 
 #endif

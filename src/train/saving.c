@@ -322,6 +322,7 @@ static double save_cost(const struct tr__saving *s) {
 static void report(tr__trainer *t, const tr_saved *saved) {
   struct tr__saving *s = t->saving;
   char bytes[32], write[32], cost[32];
+  if (saved->step >= 0) tr__timing_wrote(t, s->last_save_ns, saved);
   if (saved->step < 0 || t->rank != 0) return;
   tr_format_bytes(bytes, sizeof bytes, (double)saved->bytes);
   tr_format_duration(write, sizeof write, saved->write);
@@ -334,6 +335,7 @@ tr_status tr__state_save(tr__trainer *t, int last) {
   struct tr__saving *s = t->saving;
   tr_saved saved;
   int64_t begin = tr_clock_ns();
+  tr__timing_begin(t, TR__SLICE_SAVE);
   tr_comm_activity(t->comm, "SAVE", t->step, -1);
   TR_TRY(tr_saver_wait(s->saver, &saved));
   int64_t waited = tr_clock_ns();
@@ -349,6 +351,7 @@ tr_status tr__state_save(tr__trainer *t, int last) {
     TR_TRY(tr_saver_wait(s->saver, &saved));
     report(t, &saved);
   }
+  tr__timing_end(t);
   return tr__fault_status(t);
 }
 

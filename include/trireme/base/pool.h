@@ -10,6 +10,8 @@
 
 #include "trireme/base/status.h"
 
+enum { TR_POOL_STACK = 64 << 10 }; // bytes of stack that every worker has touched before its first task
+
 typedef struct tr_pool tr_pool;
 typedef void (*tr_pool_task)(void *context, int task, int worker);
 

@@ -22,6 +22,7 @@ typedef struct tr_launch_options {
   int nthread;            // compute threads each rank will use: for binding and the spin decision
   int bind;               // bind ranks to cores (hwloc) when all threads fit the machine
   size_t arena_nbyte;     // shared memory per rank
+  size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
   const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
