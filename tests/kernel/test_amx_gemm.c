@@ -382,6 +382,49 @@ static void few_rows_have_the_bits_of_the_plain_weight(void **state) {
     }
 }
 
+// --- the output loss ---
+
+static void run_head(const tr_compute *c, const void *context, void *const *out) {
+  tr_head_loss p = *(const tr_head_loss *)context;
+  p.loss = out[0], p.dx = out[1], p.dw = out[2];
+  if (!c->backend) p.packed[TR_PACK_FORWARD] = p.packed[TR_PACK_BACKWARD] = NULL;
+  assert_int_equal(c->kernels->head_loss(c, &p), TR_OK);
+}
+
+// The table asks for tiles only where the processor has them.
+static size_t scratch_head(const tr_kernels *kernels, const void *context, int nthread) {
+  const tr_head_loss *p = context;
+  const size_t tiles = tr__amx_gemm_scratch(p->vocab, p->vocab, p->vocab, nthread);
+  return kernels->head_loss_scratch(p, nthread) + (kernels == tr_kernels_reference() ? 0 : tiles);
+}
+
+static void check_head(conform_bench *b, int64_t rows, int64_t vocab, int packed) {
+  enum { WIDTH = 70 };
+  tr_head_loss p = {.rows = rows, .width = WIDTH, .vocab = vocab, .type = TR_BF16, .scale = 0.02};
+  p.x = random_input(b, TR_BF16, rows * WIDTH, 1, 1, 0);
+  p.w = random_input(b, TR_BF16, vocab * WIDTH, 2, 0.5f, 0);
+  p.target = random_index(b, rows, 3, -1, (int32_t)vocab);
+  for (int use = 0; packed && use < TR_PACKS; use++) {
+    void *to = bench_keep(b, malloc(tr__amx_pack_size(vocab, WIDTH)));
+    b->table[1].kernels->pack(&b->table[1], TR_BF16, vocab, WIDTH, (tr_pack)use, p.w, 0, 1, to);
+    p.packed[use] = to;
+  }
+  conform_case t = {.run = run_head, .scratch = scratch_head, .context = &p, .nout = 3};
+  t.out[0] = (conform_out){TR_F32, rows, TOLERANCE_F32, FILL_NAN, 1};
+  t.out[1] = (conform_out){TR_BF16, rows * WIDTH, TOLERANCE_BF16, FILL_NAN, p.scale};
+  t.out[2] = (conform_out){TR_F32, vocab * WIDTH, TOLERANCE_BF16, FILL_NAN, p.scale};
+  snprintf(t.label, sizeof t.label, "head_loss rows %d vocab %d packed %d", (int)rows, (int)vocab, packed);
+  conform(b, &t);
+}
+
+// A vocabulary of two blocks, so that products read parts of the packed weights.
+static void the_output_loss_agrees(void **state) {
+  for (int packed = 0; packed < 2; packed++) {
+    check_head(*state, 40, 3200, packed);
+    check_head(*state, 5, 3200, packed);
+  }
+}
+
 // --- the processor's own tiles ---
 
 static void real_tiles_give_the_bits_of_the_emulated(void **state) {
@@ -418,6 +461,7 @@ int main(void) {
       cmocka_unit_test(gelu_backward_rides_along),
       cmocka_unit_test(the_table_takes_bf16_products_to_the_tiles),
       cmocka_unit_test(few_rows_have_the_bits_of_the_plain_weight),
+      cmocka_unit_test(the_output_loss_agrees),
       cmocka_unit_test(real_tiles_give_the_bits_of_the_emulated),
   };
   return cmocka_run_group_tests(tests, set_up, conform_teardown);
