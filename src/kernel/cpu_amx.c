@@ -17,7 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLAB_BYTES = 16 << 20, HEIGHT_MOST = 192, COLS_MOST = 768 };
+enum {
+  SLAB_BYTES = 16 << 20,
+  HEIGHT_MOST = 192,
+  COLS_MOST = 768,
+  TASKS_LEAST = 8 // with fewer, the columns of a task are cut in three, for the sake of more threads
+};
 
 // The first row that fits decides. The figures are TFLOP/s of one core for GPT-2 124M, 4096 tokens: a prototype of these
 // loops against oneDNN 2.6.3 with plain operands (its best with packed ones in brackets).
@@ -52,14 +57,17 @@ static const shape_class *class_of(const tr_gemm *g) {
   return s;
 }
 
-int tr__amx_wanted(void) {
+static int asked_for(const char *way) {
   const char *text = getenv("TRIREME_GEMM");
-  return tr_cpu_isa() == TR_ISA_AMX && !(text && strcmp(text, "onednn") == 0);
+  return text && strcmp(text, way) == 0;
 }
 
+int tr__amx_wanted(void) { return tr_cpu_isa() == TR_ISA_AMX && !asked_for("onednn"); }
+
 int tr__dnnl_wanted(void) {
-  const char *text = getenv("TRIREME_GEMM");
-  return tr_cpu_isa() == TR_ISA_AMX && !(text && strcmp(text, "tiles") == 0);
+  int some = asked_for("onednn");
+  for (size_t s = 0; s < sizeof SHAPES / sizeof SHAPES[0]; s++) some |= !SHAPES[s].tiles;
+  return tr_cpu_isa() == TR_ISA_AMX && some && !asked_for("tiles");
 }
 
 int tr__amx_takes(const tr_backend *b, const tr_gemm *g) {
@@ -138,8 +146,10 @@ static void run_slab(const tr_compute *c, amx_job *j, const shape_class *s) {
     tr_pool_run(c->pool, (int)groups_of(j->b, n, g->k), pack_task, j);
     j->shape.b = j->packed;
   }
+  const int64_t down = tr__ceil_div(g->m, j->rows);
   j->cols = even_part(n, s->cols);
-  tr_pool_run(c->pool, (int)(tr__ceil_div(g->m, j->rows) * tr__ceil_div(n, j->cols)), block_task, j);
+  if (down * tr__ceil_div(n, j->cols) < TASKS_LEAST) j->cols = even_part(n, s->cols / 3);
+  tr_pool_run(c->pool, (int)(down * tr__ceil_div(n, j->cols)), block_task, j);
 }
 
 tr_status tr__amx_gemm(const tr_compute *c, const tr_gemm *g) {
