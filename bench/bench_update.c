@@ -83,9 +83,14 @@ typedef struct state {
   int64_t step;
 } state;
 
-// Small numbers of either sign that differ by element, rank and step.
+// Small numbers of either sign without any pattern (a multiple of the index alone would have one, and hide other gradients
+// from the check).
 static void fill(float *x, size_t n, uint32_t salt, float scale) {
-  for (size_t i = 0; i < n; i++) x[i] = (float)(int32_t)(((uint32_t)i + salt) * 2654435761u) * 0x1p-31f * scale;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t h = ((uint32_t)i + salt) * 2654435761u;
+    h = (h ^ h >> 15) * 2246822519u;
+    x[i] = (float)(int32_t)(h ^ h >> 13) * 0x1p-31f * scale;
+  }
 }
 
 static size_t blocks(size_t n) { return (n + TR_LAYOUT_BLOCK - 1) / TR_LAYOUT_BLOCK; }

@@ -139,6 +139,7 @@ typedef struct tr__job {
 
 tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
 void tr__job_destroy(tr__job *job);
+size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 // Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
 

@@ -125,6 +125,8 @@ int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
 tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }
 tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
 
+size_t tr_comm_memory(const tr_comm *comm) { return tr__job_taken(comm->job, comm->rank); }
+
 void tr_comm_beat(tr_comm *comm) { atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed); }
 
 void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t microbatch) {

@@ -36,6 +36,14 @@ tr_status tr_batch_create(int nsample_capacity, int64_t sequence, tr_batch *out)
   return TR_OK;
 }
 
+size_t tr_batch_bytes(int nsample_capacity, int64_t sequence) {
+  enum { BLOCKS = 5, HEAD = 16 }; // what the allocator adds to a block
+  const tr_batch *batch = NULL;
+  size_t row = sizeof *batch->token + sizeof *batch->target + sizeof *batch->position + sizeof *batch->sample;
+  return (size_t)nsample_capacity * (size_t)sequence * (row + sizeof *batch->start) + sizeof *batch->start +
+         BLOCKS * HEAD;
+}
+
 void tr_batch_destroy(tr_batch *batch) {
   free(batch->token);
   free(batch->target);

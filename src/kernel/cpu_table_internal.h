@@ -17,7 +17,11 @@ enum {
   TR_GEMM_PANEL = 32,     // columns padded to this when B is packed (the widest micro-kernel)
   TR_GEMM_THIN = 8,       // fewer rows than this are done as matrix-vector products, without packing
   TR_GEMM_THIN_COLS = 64, // columns of C per task of such a product
-  TR_ATTENTION_TILE = 96, // query rows and key rows per attention tile
+  TR_ATTENTION_TILE = 96, // query rows per block and key rows per tile of attention
+  TR_ATTENTION_LINE = 16, // floats to which rows in its scratch are padded
+  TR_ATTENTION_GROUP = 4, // blocks of queries per task forward
+  TR_ATTENTION_KEYS = 11, // tiles of keys whose copies a worker keeps, forward; at most 32
+  TR_ATTENTION_CHUNK = 4, // tiles of keys, and blocks of queries, per task backward
   TR_STRIP = 64,          // columns per task where tasks own columns
   TR_FLAT = 32768         // elements per task of flat operations
 };
@@ -79,6 +83,22 @@ typedef struct tr_attention_call { // one call of attention, forward
   float *lse;
 } tr_attention_call;
 
+typedef struct tr_attention_copied { // which tiles of keys and values lie in a worker's scratch
+  int64_t first_key, head_kv;        // of which chunk; first_key -1: none
+  uint32_t tiles;                    // a bit for each
+} tr_attention_copied;
+
+// Backward: a chunk of keys against a chunk of queries of one sequence, for all query heads of one key/value head.
+// The sums are f32 rows of D floats, one array per sequence and key/value head: dq [head / head_kv][queries], dk and dv
+// [keys], each padded to whole tiles.
+typedef struct tr_attention_chunk {
+  const tr_attention *p;
+  const tr_attention_grad *g;
+  int seq, head_kv;
+  int64_t query, key; // numbers of the chunks in their sequence
+  float *dq, *dk, *dv;
+} tr_attention_chunk;
+
 typedef struct tr_simd {
   const char *name;
   int mr, nr;      // micro-kernel: rows and columns of C held in registers
@@ -111,8 +131,11 @@ typedef struct tr_simd {
   void (*add)(size_t n, tr_dtype type, const void *x, void *y);
   void (*convert)(size_t n, tr_dtype from, const void *x, tr_dtype to, void *y); // f32 and bf16
   float (*cross_entropy)(int64_t n, float *logits, int64_t target, int want_gradient, float scale);
-  void (*attention_forward)(const tr_attention_call *call, int seq, int head, int64_t q0, int64_t q1, float *scratch);
-  void (*attention_backward)(const tr_attention *p, const tr_attention_grad *g, int seq, int head_kv, float *scratch);
+  void (*attention_forward)(const tr_attention_call *call, int seq, int head, int64_t q0, int64_t q1,
+                            tr_attention_copied *copied, float *scratch);
+  void (*attention_clear)(const tr_attention_chunk *c); // the sums of its queries and of its keys
+  void (*attention_backward)(const tr_attention_chunk *c, float *scratch);
+  void (*attention_store)(const tr_attention_chunk *c); // the same sums, to the gradients
   double (*peak)(int64_t turns, float seed,
                  double *flops); // returns a number that depends on every operation
 } tr_simd;
@@ -163,10 +186,6 @@ tr_status tr__cpu_attention_backward(const tr_compute *c, const tr_attention *p,
 size_t tr__cpu_attention_scratch(const tr_attention *p, int nthread);
 tr_status tr__cpu_head_loss(const tr_compute *c, const tr_head_loss *p);
 size_t tr__cpu_head_loss_scratch(const tr_head_loss *p, int nthread);
-
-// Floats that one attention task needs.
-size_t tr__attention_forward_floats(int dim);
-size_t tr__attention_backward_floats(int dim, int64_t nquery, int64_t nkey);
 
 // simd_amx.c: a loop of tile products; flops 0 where the processor or the compiler has none.
 double tr__amx_peak(int64_t turns, double *flops);

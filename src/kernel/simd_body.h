@@ -8,7 +8,7 @@
 #ifndef TRIREME_KERNEL_SIMD_BODY_H
 #define TRIREME_KERNEL_SIMD_BODY_H
 
-#include "kernel/simd_attention.h"
+#include "kernel/simd_attention_backward.h"
 #include "kernel/simd_flat.h"
 #include "kernel/simd_gemm.h"
 #include "kernel/simd_rope.h"
@@ -43,7 +43,9 @@ const tr_simd TR_SIMD_TABLE = {
     .convert = convert,
     .cross_entropy = cross_entropy,
     .attention_forward = attention_forward,
+    .attention_clear = attention_clear,
     .attention_backward = attention_backward,
+    .attention_store = attention_store,
     .peak = peak,
 };
 

@@ -142,11 +142,11 @@ INLINE float log_f32(float x) {
 
 // The words of tr_rng_u32x4, one counter per lane. The four words of a counter in two vectors each, one for the even
 // and one for the odd lanes, as 64-bit numbers of which the lower half counts.
-typedef struct counters {
+typedef struct philox_lanes {
   vq word[4];
-} counters;
+} philox_lanes;
 
-INLINE void random_round(counters *c, vq key0, vq key1) {
+INLINE void random_round(philox_lanes *c, vq key0, vq key1) {
   const vq m0 = (vq){0} + 0xD2511F53u, m1 = (vq){0} + 0xCD9E8D57u;
   const vq p0 = product_even(c->word[0], m0), p1 = product_even(c->word[2], m1);
   c->word[0] = (p1 >> 32) ^ c->word[1] ^ key0;
@@ -156,7 +156,7 @@ INLINE void random_round(counters *c, vq key0, vq key1) {
 }
 
 INLINE void random_words(tr_rng_key key, const vu counter[4], vu out[4]) {
-  counters even, odd;
+  philox_lanes even, odd;
   for (int w = 0; w < 4; w++) even.word[w] = (vq)counter[w], odd.word[w] = (vq)counter[w] >> 32;
 #pragma GCC unroll 10
   for (uint32_t round = 0; round < 10; round++) {
@@ -169,23 +169,23 @@ INLINE void random_words(tr_rng_key key, const vu counter[4], vu out[4]) {
 }
 
 // The factor of an element is `kept` = 1 / (1 - p) where the upper 24 bits of its word, as a fraction of 1, are p or more.
-typedef struct keep {
+typedef struct keep_rule {
   int32_t least; // of those bits
   float kept;
-} keep;
+} keep_rule;
 
-INLINE keep keep_of(const tr_dropout *d) {
+INLINE keep_rule keep_of(const tr_dropout *d) {
   const float scaled = d->p * 0x1p24f, down = (float)(int32_t)scaled;
-  return (keep){(int32_t)scaled + (down < scaled), 1.0f / (1.0f - d->p)};
+  return (keep_rule){(int32_t)scaled + (down < scaled), 1.0f / (1.0f - d->p)};
 }
-INLINE vf keep_lanes(keep k, vu words) { return (vf)((vi)splat(k.kept) & ((vi)(words >> 8) >= k.least)); }
+INLINE vf keep_lanes(keep_rule k, vu words) { return (vf)((vi)splat(k.kept) & ((vi)(words >> 8) >= k.least)); }
 
 // Dropout factors (0 or 1 / (1 - p)) of n <= MASK_MAX features from `feature` on, for one row. `factor` has space for
 // MASK_SPACE, since whole blocks of 4 features are written, TR_VL of them at once.
 enum { MASK_SPACE = MASK_MAX + 5 * TR_VL };
 static const float *keep_factors(const tr_dropout *d, int64_t row, uint32_t feature, int n, float *factor) {
   const uint64_t sample = (uint64_t)d->sample[row];
-  const keep k = keep_of(d);
+  const keep_rule k = keep_of(d);
   const int skip = (int)(feature % 4);
   vu counter[4] = {(vu){0} + (uint32_t)sample, (vu){0} + (uint32_t)(sample >> 32),
                    (vu){0} + (uint32_t)d->position[row], (vu)first_numbers() + feature / 4};

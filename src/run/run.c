@@ -46,6 +46,16 @@ static size_t squares_bytes(const tr_run_options *o) {
   return o->program ? tr_arena_rounded(sizeof(double) * (size_t)tr_layout_blocks(o->layout, o->layout->nunit)) : 0;
 }
 
+// What tr__value_plan_make, tr__shares_make, bind_facts and bind_packed take.
+static size_t tables_bytes(const tr_run_options *o, int dp) {
+  size_t nop = o->program ? o->program->nop : 0, nbucket = o->program ? (size_t)o->program->nbucket : 0;
+  return (size_t)tr_model_values(o->model) * 2 * sizeof(tr__place) +
+         (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
+         (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t)) +
+         nop * (sizeof(uint64_t) + sizeof(tr_request *) + sizeof(uint32_t)) +
+         nbucket * (sizeof(tr__share) + ((size_t)dp + 1) * sizeof(size_t));
+}
+
 static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp, tr_run_memory *out) {
   size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type));
   int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
@@ -61,6 +71,7 @@ static void predict(const tr_run_options *o, const tr__value_plan *plan, int nth
       .recompute = plan->size[TR__RECOMPUTE],
       .temporaries = plan->size[TR__TEMPORARY],
       .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
+      .tables = tables_bytes(o, dp),
   };
   size_t travels = narrow ? out->wire : out->gradients, stays = narrow ? out->gradients : 0;
   size_t state = out->weights + out->packed + out->master + out->state + squares_bytes(o);

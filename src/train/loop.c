@@ -183,6 +183,7 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   if (evaluate) TR_TRY(evaluate_now(t));
   pause_rates(t, pause);
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
+  if (log) TR_TRY(tr__memory_count(t));
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
   pause = tr_clock_ns();
@@ -234,6 +235,7 @@ static tr_status train_loop(tr__trainer *t) {
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
   while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
   TR_TRY(tr__profile_end(t));
+  TR_TRY(tr__memory_end(t));
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
            (long long)t->step);
@@ -245,6 +247,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   tr__trainer t = *start;
   t.comm = comm;
   t.rank = tr_comm_rank(comm);
+  if (t.plan->config->run.launch == TR_LAUNCH_PROCESSES) tr__memory_begin(&t);
   tr_status status = tr__fault_open(&t);
   if (status == TR_OK) status = tr__timing_open(&t);
   if (status == TR_OK) status = open_data(&t);
@@ -304,6 +307,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   tr_status status = tr__trace_create(plan, &trace);
   if (status == TR_OK) {
     tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
+    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
     status = tr_train_launch(plan, logs, rank_main, &start);
   }
   if (trace) status = tr__trace_write(trace, status);

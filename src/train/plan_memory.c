@@ -5,8 +5,23 @@
 #include "trireme/base/cpu.h"
 #include <string.h>
 
+// What a rank takes besides its run and its saves. More than a hundredth of the whole only in small runs.
+typedef struct extras {
+  size_t data, threads, lists;
+} extras;
+
+static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, const tr__state_sizes *state) {
+  const tr_train_config *c = plan->config;
+  size_t nbatch = (size_t)plan->accumulation + 1;
+  return (extras){
+      .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
+              tr__dealer_bytes(plan),
+      .threads = (size_t)plan->nthread * TR_POOL_MEMORY,
+      .lists = memory->tables + state->lists};
+}
+
 // In the order in which a model grows: this is what a user reads when it does not fit.
-static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
+static void describe(tr_train_plan *plan, const tr_run_memory *memory, const extras *extra) {
   const struct {
     const char *name;
     size_t nbyte;
@@ -19,6 +34,10 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
               {"checkpoint buffer", plan->save_nbyte},
+              {"batches", extra->data},
+              {"threads", extra->threads},
+              {"lists", extra->lists},
+              {"communication", plan->talk_nbyte},
               {"trace", tr__trace_bytes(plan)}};
   size_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
@@ -32,16 +51,24 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
 }
 
 tr_status tr__plan_memory(tr_train_plan *plan) {
+  enum { GROUPS = 2 }; // that of all ranks, and dp
   tr_run_options options;
   tr_run_memory memory;
+  tr__state_sizes state;
+  size_t ranks = (size_t)plan->config->run.ranks;
   tr_train_run_options(plan, &options);
   TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
-  TR_TRY(tr__state_bytes(plan, &plan->save_nbyte));
+  TR_TRY(tr__state_bytes(plan, &state));
+  extras extra = extras_of(plan, &memory, &state);
+  plan->save_nbyte = state.most;
   plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
   plan->once_nbyte = memory.host_total;
-  plan->rank_nbyte = memory.private_total + plan->arena_nbyte + plan->save_nbyte + tr__trace_bytes(plan);
-  plan->total_nbyte = plan->rank_nbyte * (size_t)plan->config->run.ranks + plan->once_nbyte;
-  describe(plan, &memory);
+  plan->talk_nbyte = tr_launch_bytes((int)ranks, GROUPS);
+  size_t even =
+      memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + tr__trace_bytes(plan);
+  plan->rank_nbyte = even + state.most;
+  plan->total_nbyte = even * ranks + state.all + plan->once_nbyte + plan->talk_nbyte;
+  describe(plan, &memory, &extra);
   return TR_OK;
 }
 

@@ -106,7 +106,7 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
   char rank_bytes[32], once[32], all[32];
   tr_format_bytes(rank_bytes, sizeof rank_bytes, (double)plan->rank_nbyte);
-  tr_format_bytes(once, sizeof once, (double)plan->once_nbyte);
+  tr_format_bytes(once, sizeof once, (double)(plan->once_nbyte + plan->talk_nbyte));
   tr_format_bytes(all, sizeof all, (double)plan->total_nbyte);
   print_model(plan, out);
   print_data(plan, out);

@@ -131,9 +131,17 @@ static void saver_options(const tr_train_plan *plan, const saved_files *f, int w
                             .deadline = 3 * c->run.deadline};
 }
 
-tr_status tr__state_bytes(const tr_train_plan *plan, size_t *nbyte) {
+// The lists that a rank keeps to save with: its own, and those of the saver with names and headers, about.
+static size_t list_bytes(const tr_train_plan *plan, const saved_files *files) {
+  enum { SAVER_BYTES = 240 }; // per tensor
+  size_t n = (size_t)plan->layout.nparam, ntensor = files->nitem[SAVED_MODEL] + files->nitem[SAVED_OPTIMIZER];
+  return sizeof(struct tr__saving) + (2 + TR_OPTIM_MAX_STATE) * n * sizeof(tr_safetensors_item) +
+         (1 + TR_OPTIM_MAX_STATE) * n * SAVED_NAME_BYTES + ntensor * SAVER_BYTES;
+}
+
+tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
   saved_files files;
-  *nbyte = 0;
+  tr__state_sizes sizes = {0};
   tr_status status = tr__saved_files_make(plan, NULL, &files);
   for (int w = 0; w < plan->mesh.degree[TR_AXIS_DP] && status == TR_OK; w++) {
     tr_saver_options options;
@@ -141,9 +149,12 @@ tr_status tr__state_bytes(const tr_train_plan *plan, size_t *nbyte) {
     options.folder = "checkpoints"; // sizes depend neither on where nor on who
     options.job = 1;
     size_t own = tr_saver_bytes(&options);
-    *nbyte = own > *nbyte ? own : *nbyte;
+    sizes.all += own;
+    if (own > sizes.most) sizes.most = own;
   }
+  if (status == TR_OK) sizes.lists = list_bytes(plan, &files);
   tr__saved_files_free(&files);
+  if (status == TR_OK) *out = sizes;
   return status;
 }
 

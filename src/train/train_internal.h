@@ -62,8 +62,11 @@ typedef struct tr__trainer {
   int64_t start_step; // of this process, after resume
   tr_tally used;      // samples of this rank since the ledger's last span
   tr_ledger ledger;
-  double val_loss;  // of the last evaluation
-  int64_t val_step; // after how many updates, -1: never
+  double val_loss;      // of the last evaluation
+  int64_t val_step;     // after how many updates, -1: never
+  size_t memory_before; // private memory of this process when it had done nothing yet
+  size_t memory_own;    // the most that this rank was seen to take
+  size_t memory_used;   // by all ranks
   // since the last log line
   int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;
@@ -80,6 +83,11 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
 tr_status tr__metrics_event(tr__trainer *t, const char *event);
 tr_status tr__metrics_append(const tr__trainer *t, json_t *record); // takes the reference; NULL: no memory
 void tr__metrics_clear_line(tr__trainer *t);                        // before anything else is printed
+
+// ---- memory_used.c: what the job takes, to be laid beside the prediction
+void tr__memory_begin(tr__trainer *t);      // before anything is allocated
+tr_status tr__memory_count(tr__trainer *t); // collective: sets memory_used
+tr_status tr__memory_end(tr__trainer *t);   // collective: the last line about it
 
 // ---- timing.c: where the time goes. The slices of the loop, nested; those of a step's program come from the executor.
 typedef enum tr__slice {
@@ -132,15 +140,19 @@ void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out);
 // ---- deal_samples.c: which samples a rank's micro-batches hold
 tr_status tr__dealer_create(const tr_train_plan *plan, struct tr__dealer **out);
 void tr__dealer_free(struct tr__dealer *dealer);
+size_t tr__dealer_bytes(const tr_train_plan *plan);
 // Global indices of micro-batch j of this rank in this step: valid until the next call for another step.
 void tr__dealer_take(struct tr__dealer *dealer, const tr_train_plan *plan, int64_t step, int rank, int j,
                      const int64_t **index, int *count);
 int64_t tr__samples_before(const tr_train_plan *plan, int64_t step); // global samples used by the steps before `step`
 
 // ---- state.c: checkpoints of a run
-tr_status tr__state_bytes(const tr_train_plan *plan,
-                          size_t *nbyte); // of the buffer of one rank, before anything exists
-tr_status tr__state_open(tr__trainer *t); // collective; after the run
+typedef struct tr__state_sizes {
+  size_t most, all; // buffers that hold shares of a save: the largest rank's, and those of all ranks
+  size_t lists;     // of each rank
+} tr__state_sizes;
+tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out); // before anything exists
+tr_status tr__state_open(tr__trainer *t);                                   // collective; after the run
 void tr__state_close(tr__trainer *t);
 tr_status tr__state_resume(tr__trainer *t, int *resumed);  // collective; from the folder's newest checkpoint, if any
 tr_status tr__state_load_weights(tr__trainer *t);          // from the plan's model folder

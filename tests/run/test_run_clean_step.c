@@ -297,11 +297,14 @@ static rh_case training(int nrank, int nthread, tr_dtype type) {
   return c;
 }
 
+// State once per rank and once for all, packed weights or none, values kept or computed again: one of each per type.
 static void check_all(int nrank, int nthread) {
-  static const tr_dtype types[] = {TR_F32, TR_BF16};
   for (int i = 0; i < 2; i++) {
-    rh_case c = training(nrank, nthread, types[i]);
+    rh_case c = training(nrank, nthread, i ? TR_BF16 : TR_F32);
     c.sync = i ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    c.zero = c.pack = (i + nthread) % 2;
+    if (c.zero) c.wire = TR_BF16;
+    c.recompute = i ? TR_RECOMPUTE_FULL : TR_RECOMPUTE_NONE;
     c.model = gpt2;
     check(&c, "gpt2");
     c.model = llama;

@@ -405,14 +405,15 @@ static void values_are_computed_again_right_before_they_are_needed(void **state)
 static void a_split_pass_computes_again_for_inputs_and_for_weights(void **state) {
   (void)state;
   subject s;
-  char kinds[16] = "";
+  tr_text kinds = {0};
   recompute_subject(&s, 1);
   for (uint32_t i = 0; i < s.program.nop; i++)
     if (s.program.op[i].kind <= TR_OP_R) {
-      strcat(kinds, tr_op_name((tr_op_kind)s.program.op[i].kind));
+      tr_text_append(&kinds, "%s", tr_op_name((tr_op_kind)s.program.op[i].kind));
       if (s.program.op[i].kind == TR_OP_R) assert_int_equal(s.program.op[i].slot_fi, -1);
     }
-  assert_string_equal(kinds, "FIRIWRWRW");
+  assert_string_equal(kinds.data, "FIRIWRWRW");
+  tr_text_free(&kinds);
   tr_program_destroy(&s.program);
 }
 

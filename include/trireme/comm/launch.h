@@ -37,6 +37,10 @@ typedef struct tr_launch_report {
   char text[1024]; // one sentence; "" when all went well
 } tr_launch_report;
 
+// Shared memory that ranks as processes take beside their arenas, when each is in `ngroup` groups (with that of all ranks)
+// and what they send lies in arenas or is small. Pure.
+size_t tr_launch_bytes(int nrank, int ngroup);
+
 // The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
 typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);
 

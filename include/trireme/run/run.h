@@ -70,6 +70,7 @@ tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute,
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
   size_t weights, packed, master, state, gradients, wire, activations, recompute, temporaries, kernel_scratch;
+  size_t tables;        // small lists beside the rest
   size_t private_total; // all but what lies in the shared arena
   size_t shared_total;  // in each rank's arena: what travels, and small sums
   size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1

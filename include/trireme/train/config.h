@@ -135,12 +135,13 @@ typedef struct tr_train_plan {
   int64_t limit;         // global samples of the whole run, -1: steps decide
   int64_t val_samples;   // validation samples there are
   int64_t eval_samples;  // of which each evaluation uses so many
-  size_t save_nbyte;     // buffer of a rank's share of a checkpoint
+  size_t save_nbyte;     // buffer of a rank's share of a checkpoint, at most
   size_t arena_nbyte;    // shared memory per rank
   size_t once_nbyte;     // shared memory that exists once for all ranks
+  size_t talk_nbyte;     // what ranks talk through
   size_t rank_nbyte;     // predicted memory of one rank, its shared part included, but for what exists once
   size_t total_nbyte;    // of all ranks together
-  char memory_text[320]; // its breakdown
+  char memory_text[480]; // its breakdown
 } tr_train_plan;
 
 // `progress`: a person watches, so progress bars are drawn. TR_ERR_MEMORY gives the breakdown of what does not fit and the
