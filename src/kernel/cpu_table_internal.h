@@ -5,7 +5,7 @@
 // and reached through one table of functions, tr_simd. Those functions know nothing of threads: each does one task, a
 // range of rows, of elements or a tile. The cpu_*.c files cut the work into tasks by sizes only, hand the tasks to
 // the pool and combine what tasks leave behind in a fixed order; so the bits depend on the instruction set and on
-// sizes, never on the number of threads. On AMX, bf16 products go to oneDNN (cpu_dnnl.c).
+// sizes, never on the number of threads. On AMX, bf16 products run on its tiles (cpu_amx.c) or in oneDNN (cpu_dnnl.c).
 #ifndef TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 #define TRIREME_KERNEL_CPU_TABLE_INTERNAL_H
 
@@ -28,7 +28,7 @@ enum {
 
 // C[m, n] (+)= A B (+ bias). A(i, p) = a[i * a_row + p * a_col], B(p, j) = b[p * b_row + j * b_col], in
 // elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. With `packed`,
-// B is read from there instead: panels as gemm_pack_b makes them, packed_step elements from one to the next. aux has
+// B is read from there instead: panels, packed_step elements from one to the next (tr__gemm_from_packed). aux has
 // the layout of c.
 typedef struct tr_gemm {
   int64_t m, n, k;
@@ -106,6 +106,9 @@ typedef struct tr_simd {
   void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, void *packed);
   void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
                     int64_t step, tr_gemm_space *space);
+  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, sum, epilogue, store.
+  void (*gemm_store)(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
+                     int64_t j1);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
   void (*norm_forward)(const tr_norm *n, int64_t r0, int64_t r1);
   void (*norm_backward)(const tr_norm *n, int64_t r0, int64_t r1, float *dgamma, float *dbeta);
@@ -140,10 +143,12 @@ typedef struct tr_simd {
 extern const tr_simd tr__simd_base, tr__simd_avx2, tr__simd_avx512;
 
 typedef struct tr_dnnl tr_dnnl; // cpu_dnnl.c
+typedef struct tr_amx tr_amx;   // cpu_amx_internal.h
 
 typedef struct tr_backend {
   const tr_simd *simd;
-  tr_dnnl *dnnl; // NULL: oneDNN is not used on this processor
+  tr_dnnl *dnnl;     // NULL: oneDNN is not used on this processor
+  const tr_amx *amx; // NULL: nor are its tiles
 } tr_backend;
 
 static inline const tr_backend *tr__backend(const tr_compute *c) { return c->backend; }
@@ -167,7 +172,9 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
 
 // cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B; `first` begins one.
+// tr__gemm_from_packed makes g read its B from a packed weight of k rows: from row p and column j on, multiples of 32.
 void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, void *packed);
+void tr__gemm_from_packed(const tr_compute *c, tr_gemm *g, const void *packed, int64_t k, int64_t j, int64_t p);
 size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
 void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
                   int part, int parts, void *packed);

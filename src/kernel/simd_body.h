@@ -21,6 +21,7 @@ const tr_simd TR_SIMD_TABLE = {
     .gemm_floats = GEMM_FLOATS,
     .gemm_pack_b = gemm_pack_b,
     .gemm_tile = gemm_tile,
+    .gemm_store = block_store,
     .gemm_thin = gemm_thin,
     .norm_forward = norm_forward,
     .norm_backward = norm_backward,
