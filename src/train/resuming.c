@@ -192,6 +192,8 @@ static tr_status load_tensors(tr__trainer *t, const char *path, tr_dtype saved) 
   int widens = tr__train_type(t->plan->config) != TR_F32 && saved == TR_F32;
   TR_TRY(load_weights(t, path, widens));
   tr_comm_beat(t->comm);
+  // Master weights may be the working ones: whoever shares them must not write them before the narrow ones are there.
+  if (tr_comm_size(t->comm) > 1) TR_TRY(tr_group_barrier(tr_comm_world(t->comm)));
   TR_TRY(load_optimizer(t, path, saved));
   return tr_run_publish(t->run);
 }
