@@ -47,10 +47,10 @@ typedef struct forward_job {
   size_t per_worker;
 } forward_job;
 
-// A tile of scores; copies of keys (panels) and of values; queries, output and two numbers per row of each block.
+// A tile of scores, one of rows; copies of keys (panels) and of values; queries, output, two numbers per row of a block.
 static size_t forward_worker_floats(const tr_attention *p) {
   const int64_t d = row_floats(p);
-  return (size_t)(T * T + TR_ATTENTION_KEYS * (T * (p->dim + d) + TR_ATTENTION_LINE) +
+  return (size_t)(T * T + T * d + TR_ATTENTION_KEYS * (T * (p->dim + d) + TR_ATTENTION_LINE) +
                   TR_ATTENTION_GROUP * (2 * T * d + 2 * T));
 }
 

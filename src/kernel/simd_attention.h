@@ -143,6 +143,7 @@ static void zero_column(float *s, int j0, int j1, int c) {
 typedef struct forward_state { // one task's scratch
   float *panels, *v;           // the copied keys and values: a tile after the other
   float *q, *o, *s;            // [dim, T], [T, D], [T, T]
+  float *rows;                 // [T, D]
   float *max, *sum;            // [T]
 } forward_state;
 
@@ -222,11 +223,8 @@ static void forward_begin(const tr_attention_call *call, const query_block *b, i
   const int carried = call->running.max && !p->first;
   head_rows rows = rows_of(call->q, p->ld_q, head, p->dim, b->row, b->row + b->n);
   rows.scale = p->scale;
-  if (is_thin(b)) {
-    load_rows(p->type, rows, f->q);
-  } else {
-    load_transposed(p->type, rows, f->q);
-  }
+  load_rows(p->type, rows, is_thin(b) ? f->q : f->rows);
+  if (!is_thin(b)) transposed_of(f->rows, p->dim, b->n, f->q);
   memset(f->o, 0, (size_t)(tr__ceil_div(b->n, PANEL) * PANEL * d) * sizeof *f->o);
   for (int i = 0; i < T; i++) {
     const int64_t row = (b->row + i) * p->head + head;
@@ -237,22 +235,33 @@ static void forward_begin(const tr_attention_call *call, const query_block *b, i
   }
 }
 
+// A query that saw no key: zeros, and the logarithm of an empty sum.
+static void forward_result(const tr_attention_call *call, const query_block *b, int head, const forward_state *f) {
+  const tr_attention *p = b->p;
+  const int64_t d = padded_dim(p->dim), at = b->row * p->ld_out + (int64_t)head * p->dim;
+  for (int i = 0; i < b->n && i < ROWS_AHEAD; i++) fetch_row(p->type, call->out, at + i * p->ld_out, p->dim, 1);
+  for (int i = 0; i < b->n; i += TR_VL) {
+    const vf sum = load_f32(f->sum + i, TR_VL), lse = load_f32(f->max + i, TR_VL) + log_lanes(sum),
+             share = 1.0f / sum;
+    for (int lane = 0; lane < TR_VL && i + lane < b->n; lane++) {
+      const int empty = sum[lane] == 0.0f;
+      call->lse[(b->row + i + lane) * p->head + head] = empty ? -__builtin_inff() : lse[lane];
+      store_rows(p->type, 1, p->dim, empty ? 0.0f : share[lane], f->o + (i + lane) * d, call->out,
+                 at + (i + lane) * p->ld_out, p->ld_out, 0);
+    }
+  }
+}
+
 static void forward_end(const tr_attention_call *call, const query_block *b, int head, const forward_state *f) {
   const tr_attention *p = b->p;
   const int64_t d = padded_dim(p->dim);
+  if (p->last) forward_result(call, b, head, f);
+  if (!call->running.max) return;
   for (int i = 0; i < b->n; i++) {
     const int64_t row = (b->row + i) * p->head + head;
-    const float max = f->max[i], sum = f->sum[i], *o = f->o + i * d;
-    if (call->running.max) {
-      ((float *)call->running.max)[row] = max;
-      ((float *)call->running.sum)[row] = sum;
-      memcpy((float *)call->running.out + row * p->dim, o, (size_t)p->dim * sizeof *o);
-    }
-    if (!p->last) continue;
-    const int empty = sum == 0.0f; // saw no key: zeros, and the logarithm of an empty sum
-    call->lse[row] = empty ? -__builtin_inff() : max + log_f32(sum);
-    store_rows(p->type, 1, p->dim, empty ? 0.0f : 1.0f / sum, o, call->out,
-               (b->row + i) * p->ld_out + (int64_t)head * p->dim, p->ld_out, 0);
+    ((float *)call->running.max)[row] = f->max[i];
+    ((float *)call->running.sum)[row] = f->sum[i];
+    memcpy((float *)call->running.out + row * p->dim, f->o + i * d, (size_t)p->dim * sizeof *f->o);
   }
 }
 
@@ -310,7 +319,8 @@ static void forward_chunk(const tr_attention_call *call, const query_block *b, i
     float *panels = f->panels + tile * (T * dim + TR_ATTENTION_LINE), *v = f->v + tile * T * d;
     if (!(copied->tiles >> tile & 1)) {
       copied->tiles |= 1u << tile;
-      load_panels(p->type, rows_of(call->k, p->ld_k, head_kv, dim, first, end), panels);
+      load_rows(p->type, rows_of(call->k, p->ld_k, head_kv, dim, first, end), f->rows);
+      panels_of(f->rows, dim, end - first, panels);
       load_rows(p->type, rows_of(call->v, p->ld_v, head_kv, dim, first, end), v);
     }
     forward_tile(b, head, &k, panels, v, f);
@@ -335,9 +345,9 @@ static void attention_forward(const tr_attention_call *call, int seq, int head, 
   query_block b[TR_ATTENTION_GROUP];
   forward_state f[TR_ATTENTION_GROUP];
   float *s = scratch, *panels = s + T * T, *v = panels + TR_ATTENTION_KEYS * (T * dim + TR_ATTENTION_LINE),
-        *at = v + TR_ATTENTION_KEYS * T * d;
+        *rows = v + TR_ATTENTION_KEYS * T * d, *at = rows + T * d;
   for (int i = 0; i < blocks; i++) {
-    f[i] = (forward_state){.s = s, .panels = panels, .v = v};
+    f[i] = (forward_state){.s = s, .panels = panels, .v = v, .rows = rows};
     at = forward_layout(dim, at, &f[i]);
     block_open(&b[i], p, q0 + i * T, tr__min(q0 + (i + 1) * T, q1));
     forward_begin(call, &b[i], head, &f[i]);

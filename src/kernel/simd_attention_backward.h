@@ -46,10 +46,11 @@ static void backward_keys(const tr_attention_chunk *c, int64_t k0, int64_t k1, c
   const int64_t dim = p->dim, d = padded_dim(dim);
   for (int64_t j = 0; k0 + j * T < k1; j++) {
     const int64_t first = k0 + j * T, end = tr__min(first + T, k1), at = j * (T * dim + TR_ATTENTION_LINE);
-    const head_rows k = rows_of(c->g->k, p->ld_k, c->head_kv, dim, first, end);
-    load_panels(p->type, k, f->kpanels + at);
-    load_panels(p->type, rows_of(c->g->v, p->ld_v, c->head_kv, dim, first, end), f->vpanels + at);
-    load_rows(p->type, k, f->k + j * T * d);
+    float *k = f->k + j * T * d, *v = f->q; // no query is there yet
+    load_rows(p->type, rows_of(c->g->k, p->ld_k, c->head_kv, dim, first, end), k);
+    load_rows(p->type, rows_of(c->g->v, p->ld_v, c->head_kv, dim, first, end), v);
+    panels_of(k, dim, end - first, f->kpanels + at);
+    panels_of(v, dim, end - first, f->vpanels + at);
   }
 }
 
@@ -59,12 +60,13 @@ static void backward_queries(const tr_attention_chunk *c, const query_block *b, 
   head_rows q = rows_of(c->g->q, p->ld_q, head, dim, b->row, b->row + b->n);
   const head_rows dout = rows_of(c->g->dout, p->ld_out, head, dim, b->row, b->row + b->n);
   q.scale = p->scale;
-  load_transposed(p->type, q, f->qt);
   load_rows(p->type, q, f->q);
-  load_transposed(p->type, dout, f->dot);
   load_rows(p->type, dout, f->dout);
+  transposed_of(f->q, dim, b->n, f->qt);
+  transposed_of(f->dout, dim, b->n, f->dot);
   for (int i = 0; i < b->n; i++) {
     const int64_t row = b->row + i;
+    fetch_row(p->type, c->g->out, (row + ROWS_AHEAD) * p->ld_out + head * dim, dim, 0);
     f->delta[i] = mixed_dot(p->type, dim, f->dout + i * d, c->g->out, row * p->ld_out + head * dim);
     f->lse[i] = ((const float *)c->g->lse)[row * p->head + head];
   }

@@ -88,13 +88,29 @@ INLINE head_rows rows_of(const void *base, int64_t ld, int head, int64_t dim, in
   return (head_rows){base, ld, row0 * ld + head * dim, row1 - row0, dim, 1.0f};
 }
 
+// Rows lie pages apart, where no prefetcher of the processor follows: bring a row as far ahead as its latency asks for.
+enum { ROWS_AHEAD = 8 };
+INLINE void fetch_row(tr_dtype type, const void *base, int64_t at, int64_t dim, int write) {
+  const char *from = tr__elem(type, base, at);
+  const int64_t nbyte = dim * (type == TR_BF16 ? 2 : 4);
+  for (int64_t i = 0; i < nbyte; i += 64) {
+    if (write) {
+      __builtin_prefetch(from + i, 1, 3);
+    } else {
+      __builtin_prefetch(from + i, 0, 3);
+    }
+  }
+}
+
 INLINE void rows_in(tr_dtype type, head_rows r, float *dst) {
   const int64_t d = padded_dim(r.dim);
-  for (int64_t i = 0; i < r.count; i++)
+  for (int64_t i = 0; i < r.count; i++) {
+    fetch_row(type, r.base, r.first + (i + ROWS_AHEAD) * r.ld, r.dim, 0);
     for (int64_t e = 0; e < d; e += TR_VL) {
       const vf v = e < r.dim ? load(type, r.base, r.first + i * r.ld + e, r.dim - e) * r.scale : (vf){0};
       store_f32(dst + i * d + e, v, TR_VL);
     }
+  }
 }
 
 static void load_rows(tr_dtype type, head_rows r, float *dst) {
@@ -120,49 +136,40 @@ INLINE void transpose(vf v[TR_VL]) {
   }
 }
 
-// `height` rows (at most TR_VL) from row i on as columns at dst, `width` floats apart; rows past the end are zeros.
-// Whole vectors are written, so what is not used of one lies where the next one is written, or behind the last.
-INLINE void columns_in(tr_dtype type, head_rows r, int64_t i, int height, int64_t width, float *dst) {
-  for (int64_t e = 0; e < r.dim; e += TR_VL) {
+// `height` rows of D floats (at most TR_VL) as columns at dst, `width` floats apart; rows from `count` on are zeros. Whole
+// vectors are written: what is not used of one lies where the next one is written, or behind the last.
+INLINE void columns_of(const float *rows, int64_t dim, int64_t count, int height, int64_t width, float *dst) {
+  const int64_t d = padded_dim(dim);
+  for (int64_t e = 0; e < dim; e += TR_VL) {
     vf v[TR_VL];
-    for (int lane = 0; lane < TR_VL; lane++)
-      v[lane] = lane < height && i + lane < r.count
-                    ? load(type, r.base, r.first + (i + lane) * r.ld + e, r.dim - e) * r.scale
-                    : (vf){0};
+    for (int i = 0; i < TR_VL; i++) v[i] = i < height && i < count ? load_f32(rows + i * d + e, TR_VL) : (vf){0};
     transpose(v);
-    for (int f = 0; f < TR_VL && e + f < r.dim; f++) store_f32(dst + (e + f) * width, v[f], TR_VL);
+    for (int f = 0; f < TR_VL && e + f < dim; f++) store_f32(dst + (e + f) * width, v[f], TR_VL);
   }
 }
 
-static void load_transposed(tr_dtype type, head_rows r, float *dst) {
-  for (int64_t i = 0; i < T; i += TR_VL)
-    if (type == TR_BF16) {
-      columns_in(TR_BF16, r, i, TR_VL, T, dst + i);
-    } else {
-      columns_in(TR_F32, r, i, TR_VL, T, dst + i);
-    }
+static void transposed_of(const float *rows, int64_t dim, int64_t count, float *dst) {
+  for (int64_t i = 0; i < T; i += TR_VL) columns_of(rows + i * padded_dim(dim), dim, count - i, TR_VL, T, dst + i);
 }
 
 // dst has space for one more vector.
-static void load_panels(tr_dtype type, head_rows r, float *dst) {
-  for (int64_t i = 0; i < r.count; i += PANEL)
-    if (type == TR_BF16) {
-      columns_in(TR_BF16, r, i, PANEL, PANEL, dst + i * r.dim);
-    } else {
-      columns_in(TR_F32, r, i, PANEL, PANEL, dst + i * r.dim);
-    }
+static void panels_of(const float *rows, int64_t dim, int64_t count, float *dst) {
+  for (int64_t i = 0; i < count; i += PANEL)
+    columns_of(rows + i * padded_dim(dim), dim, count - i, PANEL, PANEL, dst + i * dim);
 }
 
 INLINE void store_rows_in(tr_dtype type, int64_t n, int64_t dim, float scale, const float *src, void *dst, int64_t at,
                           int64_t ld, int add_out) {
   const int64_t d = padded_dim(dim);
-  for (int64_t i = 0; i < n; i++)
+  for (int64_t i = 0; i < n; i++) {
+    fetch_row(type, dst, at + (i + ROWS_AHEAD) * ld, dim, 1);
     for (int64_t e = 0; e < dim; e += TR_VL) {
       const int64_t to = at + i * ld + e;
       vf v = load_f32(src + i * d + e, TR_VL) * scale;
       if (add_out) v += load(type, dst, to, dim - e);
       store(type, dst, to, v, dim - e);
     }
+  }
 }
 
 // n rows of D floats, scaled, into (or added to) rows of one head that start at element `at`.

@@ -120,25 +120,35 @@ INLINE vf sigmoid(vf u, vf *slope) {
   return times_where_negative(u, s, e);
 }
 
-// Natural logarithm of a positive normal float (infinity and NaN are returned as they are), in double:
-// x = 2^e m, m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)).
-INLINE float log_f32(float x) {
-  if (!(x <= 3.402823466e38f)) return x;
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  int exponent = (int)(bits >> 23) - 127;
-  bits = (bits & 0x7fffffu) | 0x3f800000u;
-  float mf;
-  memcpy(&mf, &bits, sizeof mf);
-  double m = (double)mf;
-  if (m > 1.4142135623730951) {
-    m *= 0.5;
-    exponent++;
-  }
-  double f = (m - 1.0) / (m + 1.0), g = f * f, sum = 1.0 / 15;
-  for (int k = 13; k >= 3; k -= 2) sum = sum * g + 1.0 / k;
-  return (float)(exponent * 0.69314718055994530942 + (2.0 * f + 2.0 * f * (g * sum)));
+// Natural logarithm of positive normal floats (infinity and NaN are returned as they are), in double: x = 2^e m, m in
+// [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)).
+INLINE vd log_f64(vd x) {
+  const vd magic = (vd){0} + 0x1p52;
+  const vq one = (vq){0} + 0x3ff0000000000000u, bits = (vq)x;
+  vd m = (vd)((bits & 0xfffffffffffffu) | one), e = (vd)((bits >> 52) | (vq)magic) - magic - 1023.0;
+  const vq large = (vq)(m > 1.4142135623730951);
+  m = (vd)((vq)m - (large & 0x0010000000000000u)); // half of it
+  e += (vd)(large & one);
+  const vd f = (m - 1.0) / (m + 1.0), g = f * f;
+  vd sum = g * (1.0 / 15) + 1.0 / 13;
+  sum = sum * g + 1.0 / 11;
+  sum = sum * g + 1.0 / 9;
+  sum = sum * g + 1.0 / 7;
+  sum = sum * g + 1.0 / 5;
+  sum = sum * g + 1.0 / 3;
+  const vd log = e * 0.69314718055994530942 + (2.0 * f + 2.0 * f * (g * sum));
+  const vq finite = (vq)(x <= 3.402823466e38);
+  return (vd)(((vq)log & finite) | (bits & ~finite));
 }
+INLINE vf log_lanes(vf x) {
+  vf_half half[2];
+  memcpy(half, &x, sizeof x);
+  for (int i = 0; i < 2; i++)
+    half[i] = __builtin_convertvector(log_f64(__builtin_convertvector(half[i], vd)), vf_half);
+  memcpy(&x, half, sizeof x);
+  return x;
+}
+INLINE float log_f32(float x) { return log_lanes(splat(x))[0]; }
 
 // The words of tr_rng_u32x4, one counter per lane. The four words of a counter in two vectors each, one for the even
 // and one for the odd lanes, as 64-bit numbers of which the lower half counts.
