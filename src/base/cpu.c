@@ -7,6 +7,7 @@
 // groups' (version 2 or 1).
 #include "trireme/base/cpu.h"
 #include "trireme/base/log.h"
+#include "trireme/base/text.h"
 
 #include "base/cpu_internal.h"
 
@@ -194,5 +195,9 @@ size_t tr_cpu_memory(void) {
   if (sysinfo(&info) == 0) memory = (size_t)info.totalram * info.mem_unit;
   read_text("/proc/self/cgroup", membership, sizeof membership);
   size_t limit = tr__cpu_cgroup_limit(membership, "/sys/fs/cgroup");
-  return limit < memory ? limit : memory;
+  if (limit < memory) memory = limit;
+  const char *text = getenv("TRIREME_MEMORY");
+  int64_t less;
+  if (text && tr_parse_count(text, &less) == TR_OK && less > 0 && (size_t)less < memory) memory = (size_t)less;
+  return memory;
 }

@@ -92,7 +92,7 @@ const tr_option tr_train_options[] = {
      .unit = "sequences", .alias = "global-batch-size|train_batch_size", .help = "Sequences per step over all ranks."},
     {.path = "batch.micro", .type = TR_OPTION_INT, .offset = AT(batch.micro), .def = "auto", .min = 1, .max = 1 << 20,
      .choices = "auto", .word = -1, .unit = "sequences", .alias = "micro-batch-size|per_device_train_batch_size",
-     .help = "Sequences that go through the model at once on one rank; auto: the largest up to 8 that divides a rank's share."},
+     .help = "Sequences that go through the model at once on one rank; auto: as many of a rank's share as fill 80% of memory."},
 
     {.path = "parallel.dp", .type = TR_OPTION_INT, .offset = AT(parallel.dp), .def = "auto", .min = 1, .max = 256,
      .choices = "auto", .word = -1, .unit = "ranks", .alias = "data_parallel_shard_degree|data-parallel-size",

@@ -40,13 +40,6 @@ static tr_status plan_mesh(tr_train_plan *plan, const tr_options *options) {
   return tr_mesh_check(&plan->mesh, (int)c->run.ranks);
 }
 
-// The largest divisor of n that is at most `most`.
-static int64_t divisor_below(int64_t n, int64_t most) {
-  int64_t d = most < n ? most : n;
-  while (d > 1 && n % d) d--;
-  return d < 1 ? 1 : d;
-}
-
 static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   const tr_train_config *c = plan->config;
   int64_t batch = c->batch.sequences, dp = plan->mesh.degree[TR_AXIS_DP], micro = c->batch.micro;
@@ -59,7 +52,7 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
         (long long)batch, (long long)dp, (long long)(micro < 0 ? 1 : micro), (long long)(below ? below : above),
         below ? " or " : " and ", (long long)(below ? above : 2 * above));
   }
-  if (micro < 0) micro = divisor_below(batch / dp, 8);
+  if (micro < 0) micro = tr__plan_most_micro(plan);
   int64_t passes = batch / (micro * dp);
   if (passes > TR_STEP_MICROBATCHES)
     return tr_options_error(
@@ -71,7 +64,7 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
         (long long)(micro * dp * TR_STEP_MICROBATCHES));
   plan->micro = (int)micro;
   plan->accumulation = (int)passes;
-  if (micro * c->data.sequence > INT32_MAX / 4)
+  if (micro * c->data.sequence > TR_PLAN_ROWS)
     return tr_options_error(
         options, "batch.micro",
         "%lld sequences of %lld tokens are too many rows at once; a smaller micro-batch would work", (long long)micro,
@@ -86,8 +79,10 @@ static tr_status check_wire(const tr_train_config *c, const tr_options *options)
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
 }
 
-static tr_status plan_program(tr_train_plan *plan) {
+tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
+  tr_program_destroy(&plan->program);
+  free(plan->recompute);
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = plan->mesh.degree[TR_AXIS_DP],
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
@@ -194,13 +189,14 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
   if (status == TR_OK) status = tr__plan_model(out, options);
-  if (status == TR_OK) status = plan_program(out);
+  if (status == TR_OK) status = tr__plan_program(out);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
     if (out->source) plan_length(out);
     plan_rules(out);
     status = tr__plan_memory(out);
   }
+  if (status == TR_OK) status = tr__plan_fit_micro(out);
   if (status == TR_OK) return TR_OK;
   if (like) out->tokenizer = NULL, out->source = NULL;
   tr_train_plan_destroy(out);

@@ -54,6 +54,11 @@ static void print_layout(const tr_train_plan *plan, tr_text *out) {
                  (long long)plan->steps, plural(plan->steps));
 }
 
+static void print_micro(const tr_train_plan *plan, tr_text *out) {
+  if (*plan->micro_text)
+    tr_text_append(out, "micro   %d sequence%s per pass: %s\n", plan->micro, plural(plan->micro), plan->micro_text);
+}
+
 static void print_rate_notes(const tr_train_plan *plan, tr_text *out) {
   const tr_lr *lr = &plan->lr;
   if (lr->kind != TR_LR_CONSTANT && lr->min_lr > lr->lr)
@@ -111,6 +116,7 @@ void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
   print_model(plan, out);
   print_data(plan, out);
   print_layout(plan, out);
+  print_micro(plan, out);
   tr_text_append(out, "memory  %s per rank", rank_bytes);
   if (plan->once_nbyte) tr_text_append(out, " and %s for all, %s together", once, all);
   tr_text_append(out, ": %s\n", plan->memory_text);

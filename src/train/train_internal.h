@@ -20,7 +20,11 @@ tr_status tr__plan_from(tr_train_plan *plan, const tr_options *options);      //
 tr_status tr__plan_tokenizer(tr_train_plan *plan, const tr_options *options); // plan_data.c
 tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options);     // plan_model.c
 tr_status tr__plan_data(tr_train_plan *plan, const tr_options *options);      // plan_data.c
+tr_status tr__plan_program(tr_train_plan *plan);                              // plan.c; again after micro has changed
 tr_status tr__plan_memory(tr_train_plan *plan);                               // plan_memory.c
+enum { TR_PLAN_ROWS = INT32_MAX / 4 };                                        // most rows that go through at once
+int64_t tr__plan_most_micro(const tr_train_plan *plan); // plan_micro.c; the largest that divides, whatever the memory
+tr_status tr__plan_fit_micro(tr_train_plan *plan);      // plan_micro.c; lowers batch.micro=auto until it fits
 // Without looking whether it fits. `like` (may be NULL): a plan for the same data, whose tokenizer and source are borrowed;
 // the caller takes them out again before destroying.
 tr_status tr__train_plan(const tr_train_config *config, const tr_options *options, int progress,

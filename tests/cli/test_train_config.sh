@@ -59,7 +59,25 @@ refuse 4 'short.txt: its 3 tokens' data.path=short.txt
 refuse 4 'text.txt: its [0-9]+ tokens .* smaller val_fraction' data.sequence=100000
 refuse 5 'do not fit in .*weights .*gradients .*optimizer .*activations .*checkpoint buffer .*smaller model' model.width=16384 model.layers=100
 refuse 5 '256 ranks x .* do not fit in' -n 256 batch.sequences=256 model.width=4096 model.layers=24
-refuse 3 'batch.sequences: 1000000000 sequences make .* passes .*; at most 4096' batch.sequences=1G
+refuse 3 'batch.sequences: 1000000000 sequences make .* passes .*; at most 4096' batch.sequences=1G batch.micro=1
+refuse 3 'precision.grad_wire: bf16 needs owners' precision.grad_wire=bf16 parallel.zero=0
+
+# batch.micro=auto: as many sequences per pass as fill 80 % of the memory, and what limits them.
+micro() { # MEMORY LINE ARGUMENTS: the plan has this line
+  local memory=$1 line=$2
+  shift 2
+  TRIREME_MEMORY=$memory train "${tiny[@]}" train.folder="$work/micro" batch.sequences=48 --dry-run "$@"
+  expect "memory $memory $*" 0
+  grep -q "$line" "$work/out" || fail "memory $memory $*: no '$line' in $(cat "$work/out")"
+}
+micro 20GB '^micro   48 sequences per pass: all of a rank.s share of the batch'
+micro 20GB '^micro   24 sequences per pass: all of a rank.s share of the batch' -n 2
+micro 16MB '^micro   24 sequences per pass: 48 would take 1*[0-9][0-9]% of memory, at most 80% are used' model.layers=4
+micro 7MB '^micro   6 sequences per pass: [0-9]* would take 1*[0-9][0-9]% of memory, at most 80% are used' model.layers=4
+micro 4MB '^micro   1 sequence per pass: [0-9]* would take 1*[0-9][0-9]% of memory, at most 80% are used' model.layers=4
+TRIREME_MEMORY=20GB train "${tiny[@]}" train.folder="$work/micro" batch.micro=4 --dry-run
+expect 'given micro-batch' 0
+if grep -q '^micro' "$work/out"; then fail "given micro-batch: $(cat "$work/out")"; fi
 refuse 3 'train.folder: the name of the run.s folder is empty' train.folder=
 refuse 3 'train.folder: [0-9]+ bytes are too long for a folder' "train.folder=$(printf 'long/%.0s' {1..900})x"
 refuse 10 'in-the-way' train.folder=in-the-way

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What this processor can do, asked once. TRIREME_ISA=base|avx2|avx512|amx lowers it, for tests and for comparison.
+// What this processor can do, asked once. TRIREME_ISA=base|avx2|avx512|amx lowers it, for tests and for comparison;
+// TRIREME_MEMORY=8GB lowers the memory.
 #ifndef TRIREME_BASE_CPU_H
 #define TRIREME_BASE_CPU_H
 
@@ -13,6 +14,6 @@ tr_isa tr_cpu_isa(void);
 const char *tr_isa_name(tr_isa isa);
 int tr_cpu_count(void); // processors this process may run on (affinity), at least 1
 void tr_cpu_name(char *out, size_t nbyte);
-size_t tr_cpu_memory(void); // bytes this process may use: physical memory and cgroup limit, the smaller
+size_t tr_cpu_memory(void); // bytes this process may use: the least of physical memory, cgroup limit, TRIREME_MEMORY
 
 #endif

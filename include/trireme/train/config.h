@@ -55,7 +55,7 @@ typedef struct tr_train_config {
   } data;
   struct {
     int64_t sequences, micro;
-  } batch; // micro -1: as much as divides, at most 8
+  } batch; // micro -1: as much as divides and fits 80 % of the memory
   struct {
     int64_t dp, tp, pp, cp, zero; // dp -1: what is left of the ranks
     char *map;
@@ -128,6 +128,7 @@ typedef struct tr_train_plan {
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;
+  char micro_text[96]; // batch.micro=auto: what kept it from being larger; "": it was given
   int nthread;
   int progress;          // draw progress bars
   int64_t steps;         // of the whole run

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// batch.micro=auto: the largest number of sequences per pass with which the plan fills at most a part of the memory. Large
+// passes read the weights less often, and nothing but memory speaks against them; the rest of it is left to the data that
+// the system caches, and to others.
+#include "train/train_internal.h"
+#include "trireme/base/cpu.h"
+
+static const double most_of_memory = 0.8;
+
+static double part_of_memory(const tr_train_plan *plan) {
+  return (double)plan->total_nbyte / (double)tr_cpu_memory();
+}
+
+static int64_t share_of_rank(const tr_train_plan *plan) {
+  return plan->config->batch.sequences / plan->mesh.degree[TR_AXIS_DP];
+}
+
+static void set_micro(tr_train_plan *plan, int64_t micro) {
+  plan->micro = (int)micro;
+  plan->accumulation = (int)(share_of_rank(plan) / micro);
+}
+
+// With `micro` sequences per pass. TR_ERR_PLAN when that makes a program that is too long.
+static tr_status plan_with(tr_train_plan *plan, int64_t micro) {
+  set_micro(plan, micro);
+  TR_TRY(tr__plan_program(plan));
+  return tr__plan_memory(plan);
+}
+
+// Largest divisor of n that is at most `most`; 0: none.
+static int64_t divisor_up_to(int64_t n, int64_t most) {
+  int64_t d = most < n ? most : n;
+  while (d > 0 && n % d) d--;
+  return d;
+}
+
+int64_t tr__plan_most_micro(const tr_train_plan *plan) {
+  int64_t most = TR_PLAN_ROWS / plan->config->data.sequence;
+  return divisor_up_to(share_of_rank(plan), most > 1 ? most : 1);
+}
+
+// Memory grows at most in proportion to the sequences of a pass, so none between this and now can fit.
+static int64_t next_bound(const tr_train_plan *plan) {
+  int64_t bound = (int64_t)((double)plan->micro * most_of_memory / part_of_memory(plan));
+  return bound < 1 ? 1 : bound < plan->micro ? bound : plan->micro - 1;
+}
+
+tr_status tr__plan_fit_micro(tr_train_plan *plan) {
+  if (plan->config->batch.micro >= 0) return TR_OK;
+  int64_t share = share_of_rank(plan), refused = 0;
+  double refused_part = 0;
+  while (part_of_memory(plan) > most_of_memory && plan->micro > 1) {
+    int64_t now = plan->micro, next = divisor_up_to(share, next_bound(plan));
+    if (share / next > TR_STEP_MICROBATCHES) break;
+    refused_part = part_of_memory(plan);
+    refused = now;
+    tr_status status = plan_with(plan, next);
+    if (status == TR_ERR_PLAN) TR_TRY(plan_with(plan, now)); // more passes than a program can have
+    if (status == TR_ERR_PLAN) break;
+    TR_TRY(status);
+  }
+  if (plan->micro == share)
+    snprintf(plan->micro_text, sizeof plan->micro_text, "all of a rank's share of the batch");
+  else if (refused)
+    snprintf(plan->micro_text, sizeof plan->micro_text, "%lld would take %.0f%% of memory, at most %.0f%% are used",
+             (long long)refused, 100 * refused_part, 100 * most_of_memory);
+  else
+    snprintf(plan->micro_text, sizeof plan->micro_text, "sequences of %lld tokens allow no more rows",
+             (long long)plan->config->data.sequence);
+  return TR_OK;
+}
