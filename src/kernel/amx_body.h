@@ -77,10 +77,10 @@ static void write_rows(work *w, int64_t rows) {
 
 // One piece of C (+)= the panels' product over `depth` k.
 static void piece_product(work *w, const panels *a, int64_t ai, const panels *b, int64_t bj, int64_t depth, int add,
-                          float *c) {
+                          float *c, int64_t ldc) {
   const tr_bf16 *at = a->at + ai * a->next, *bt = b->at + bj * b->next;
-  float *right = c + HALF, *low = c + HALF * SIDE, *low_right = low + HALF;
-  const int64_t c_row = SIDE * sizeof *c;
+  float *right = c + HALF, *low = c + HALF * ldc, *low_right = low + HALF;
+  const int64_t c_row = ldc * (int64_t)sizeof *c;
   if (add) {
     amx_load(0, c, c_row);
     amx_load(1, right, c_row);
@@ -117,11 +117,12 @@ static void piece_product(work *w, const panels *a, int64_t ai, const panels *b,
 // from whole lines, rows not all in the same few sets of the first-level cache), else packed.
 static panels chunk_a(const work *w, int64_t i, int64_t rows, int64_t p, int64_t depth) {
   const tr_gemm *g = w->g;
-  const tr_amx_operand a = {(const tr_bf16 *)g->a + i * g->a_row + p * g->a_col, g->a_row, g->a_col};
-  const int64_t row = a.step_v * (int64_t)sizeof *a.at;
-  if (a.step_k == 1 && rows % SIDE == 0 && depth % SIDE == 0 && (uintptr_t)a.at % LINE == 0 && row % LINE == 0 &&
+  const tr_bf16 *at = (const tr_bf16 *)g->a + i * g->a_row + p * g->a_col;
+  const tr_amx_operand a = {TR_BF16, at, g->a_row, g->a_col};
+  const int64_t row = a.step_v * (int64_t)sizeof *at;
+  if (a.step_k == 1 && rows % SIDE == 0 && depth % SIDE == 0 && (uintptr_t)at % LINE == 0 && row % LINE == 0 &&
       row % WAYS_APART != 0)
-    return (panels){a.at, SIDE * a.step_v, SIDE, HALF * a.step_v, row};
+    return (panels){at, SIDE * a.step_v, SIDE, HALF * a.step_v, row};
   for (int64_t v = 0; v < rows; v += SIDE)
     for (int64_t q = 0; q < depth; q += SIDE)
       pack_step(a, 0, v, rows - v, q, depth - q, w->a + v * TR_AMX_DEPTH + q * SIDE);
@@ -164,7 +165,7 @@ static void chunk_product(work *w, int64_t i, int64_t p) {
       const int64_t row = i + v * SIDE, col = t->j0 + u * SIDE;
       float *c = w->c + (v * wide + u) * PIECE;
       if (last) fetch_out(w, row, col, steps);
-      piece_product(w, &a, v, &b, u, depth, p > 0, c);
+      piece_product(w, &a, v, &b, u, depth, p > 0, c, SIDE);
       if (last) w->done = c, w->done_row = row, w->done_end = tr__min(row + SIDE, t->i1), w->done_col = col;
     }
 }
@@ -197,6 +198,30 @@ static void pack_group(tr_amx_operand b, int64_t n, int64_t k, int64_t group, in
   }
 }
 
-const tr_amx TR_AMX_TABLE = {.pack_group = pack_group, .block = amx_block};
+// --- attention ---
+
+static void pack_panels(tr_amx_operand o, int pairs_first, int64_t nv, int64_t nk, int64_t panel, tr_bf16 *packed) {
+  for (int64_t v = 0; v < nv; v += SIDE)
+    for (int64_t p = 0; p < nk; p += SIDE)
+      pack_step(o, pairs_first, v, nv - v, p, nk - p, packed + tr__amx_packed_at(panel, v, p));
+}
+
+static void panels_product(const tr_amx_product *p) {
+  const panels a = {p->a, p->a_panel, STEP, TILE, ROW}, b = {p->b, p->b_panel, STEP, TILE, ROW};
+  work nothing_else = {.g = NULL};
+  for (int64_t i = 0; i < p->m; i += SIDE)
+    for (int64_t j = 0; j < p->n; j += SIDE)
+      piece_product(&nothing_else, &a, i / SIDE, &b, j / SIDE, p->k, p->add, p->c + i * p->ldc + j, p->ldc);
+}
+
+static void tiles_begin(void) { amx_begin(); }
+static void tiles_end(void) { amx_end(); }
+
+const tr_amx TR_AMX_TABLE = {.pack_group = pack_group,
+                             .block = amx_block,
+                             .pack = pack_panels,
+                             .begin = tiles_begin,
+                             .product = panels_product,
+                             .end = tiles_end};
 
 #endif

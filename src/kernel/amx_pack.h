@@ -29,11 +29,14 @@ enum {
 
 typedef uint32_t pairs __attribute__((vector_size(ROW))); // 16 pairs of bf16
 typedef uint16_t halves __attribute__((vector_size(ROW / 2)));
+typedef uint16_t words __attribute__((vector_size(ROW)));
+typedef float floats __attribute__((vector_size(ROW)));
 
 #define LANES(X, d)                                                                                                  \
   X(0, d), X(1, d), X(2, d), X(3, d), X(4, d), X(5, d), X(6, d), X(7, d), X(8, d), X(9, d), X(10, d), X(11, d),      \
       X(12, d), X(13, d), X(14, d), X(15, d)
-#define ZIP(i, d) (i), 16 + (i) // one of the first, one of the second
+#define ZIP(i, d)   (i), 16 + (i)     // one of the first, one of the second
+#define UPPER(i, d) (d) + 2 * (i) + 1 // the upper half of an f32
 
 // Exchange blocks of d x d pairs across the diagonal of every 2d x 2d block; for d = 1, 2, 4, 8 that transposes x.
 #define LOW(i, d)  ((i) & (d) ? 16 + (i) - (d) : (i))
@@ -48,28 +51,71 @@ typedef uint16_t halves __attribute__((vector_size(ROW / 2)));
     }                                                                                                                \
   } while (0)
 
+// Sixteen f32 rounded to bf16: to the nearest, ties to even, in the upper half of each lane. NaN stays one.
+static inline void round_floats(const float *from, pairs *to) {
+  floats x;
+  memcpy(&x, from, sizeof x);
+  const pairs bits = (pairs)x, nan = (pairs)(x != x), up = bits + 0x7fffu + ((bits >> 16) & 1u);
+  *to = (up & ~nan) | ((bits | 0x400000u) & nan);
+}
+
+// Sixteen vectors of 32 k, each side by side: [vector][pair].
+static inline void load_vectors(const tr_bf16 *at, int64_t step, pairs x[HALF]) {
+  for (int v = 0; v < HALF; v++) memcpy(&x[v], at + v * step, ROW);
+}
+
+static inline void round_vectors(const float *at, int64_t step, pairs x[HALF]) {
+  for (int v = 0; v < HALF; v++) {
+    pairs left, right;
+    round_floats(at + v * step, &left);
+    round_floats(at + v * step + HALF, &right);
+    x[v] = (pairs)__builtin_shufflevector((words)left, (words)right, LANES(UPPER, 0), LANES(UPPER, 32));
+  }
+}
+
+// Sixteen pairs of k, each with its vectors side by side: [pair][vector].
+static inline void load_pairs(const tr_bf16 *at, int64_t step, pairs x[HALF]) {
+  for (int q = 0; q < HALF; q++) {
+    halves even, odd;
+    memcpy(&even, at + 2 * q * step, sizeof even);
+    memcpy(&odd, at + (2 * q + 1) * step, sizeof odd);
+    x[q] = (pairs)__builtin_shufflevector(even, odd, LANES(ZIP, 0));
+  }
+}
+
+static inline void round_pairs(const float *at, int64_t step, pairs x[HALF]) {
+  for (int q = 0; q < HALF; q++) {
+    pairs even, odd;
+    round_floats(at + 2 * q * step, &even);
+    round_floats(at + (2 * q + 1) * step, &odd);
+    x[q] = even >> 16 | (odd & 0xffff0000u);
+  }
+}
+
 // Vectors v0 .. and k p0 .. of an operand as one tile; `nv` and `np` of them exist, at most HALF and SIDE.
 static void pack_tile(tr_amx_operand o, int pairs_first, int64_t v0, int64_t nv, int64_t p0, int64_t np,
                       tr_bf16 *tile) {
-  tr_bf16 edge[TILE];
-  const tr_bf16 *at = o.at + v0 * o.step_v + p0 * o.step_k;
+  const size_t size = o.type == TR_BF16 ? sizeof(tr_bf16) : sizeof(float);
+  unsigned char edge[TILE * sizeof(float)];
+  o.at = tr__elem(o.type, o.at, v0 * o.step_v + p0 * o.step_k);
   if (nv < HALF || np < SIDE) { // what exists, in the same order, among zeros
-    const tr_amx_operand padded = {edge, o.step_k == 1 ? SIDE : 1, o.step_k == 1 ? 1 : HALF};
+    const tr_amx_operand padded = {o.type, edge, o.step_k == 1 ? SIDE : 1, o.step_k == 1 ? 1 : HALF};
     memset(edge, 0, sizeof edge);
     for (int64_t v = 0; v < nv; v++)
-      for (int64_t p = 0; p < np; p++) edge[v * padded.step_v + p * padded.step_k] = at[v * o.step_v + p * o.step_k];
-    o = padded, at = edge;
+      for (int64_t p = 0; p < np; p++)
+        memcpy(edge + (size_t)(v * padded.step_v + p * padded.step_k) * size,
+               tr__elem(o.type, o.at, v * o.step_v + p * o.step_k), size);
+    o = padded;
   }
   pairs x[HALF];
-  if (o.step_k == 1) {
-    for (int v = 0; v < HALF; v++) memcpy(&x[v], at + v * o.step_v, ROW);
+  if (o.type == TR_BF16 && o.step_k == 1) {
+    load_vectors(o.at, o.step_v, x);
+  } else if (o.type == TR_BF16) {
+    load_pairs(o.at, o.step_k, x);
+  } else if (o.step_k == 1) {
+    round_vectors(o.at, o.step_v, x);
   } else {
-    for (int q = 0; q < HALF; q++) {
-      halves even, odd;
-      memcpy(&even, at + 2 * q * o.step_k, sizeof even);
-      memcpy(&odd, at + (2 * q + 1) * o.step_k, sizeof odd);
-      x[q] = (pairs)__builtin_shufflevector(even, odd, LANES(ZIP, 0));
-    }
+    round_pairs(o.at, o.step_k, x);
   }
   if ((o.step_k == 1) == pairs_first) {
     EXCHANGE(x, 1);

@@ -142,7 +142,7 @@ static void run_slab(const tr_compute *c, amx_job *j, const shape_class *s) {
   const int64_t n = j->slab1 - j->slab0;
   j->shape.b = g->packed;
   if (!g->packed) {
-    j->b = (tr_amx_operand){(const tr_bf16 *)g->b + j->slab0 * g->b_col, g->b_col, g->b_row};
+    j->b = (tr_amx_operand){TR_BF16, (const tr_bf16 *)g->b + j->slab0 * g->b_col, g->b_col, g->b_row};
     tr_pool_run(c->pool, (int)groups_of(j->b, n, g->k), pack_task, j);
     j->shape.b = j->packed;
   }
@@ -192,7 +192,9 @@ static void unpack_task(void *context, int task, int worker) {
 tr_status tr__amx_unpacked_gemm(const tr_compute *c, const tr_gemm *g) {
   const size_t mark = tr_arena_mark(c->scratch);
   const int64_t slab = slab_columns(g->n, g->k, COLS_MOST);
-  amx_job job = {.g = g, .b = g->b_row == 1 ? (tr_amx_operand){NULL, g->k, 1} : (tr_amx_operand){NULL, 1, slab}};
+  amx_job job = {.g = g,
+                 .b = g->b_row == 1 ? (tr_amx_operand){TR_BF16, NULL, g->k, 1}
+                                    : (tr_amx_operand){TR_BF16, NULL, 1, slab}};
   job.packed = tr_arena_alloc(c->scratch, (size_t)(slab * g->k) * sizeof(tr_bf16));
   tr_status status = job.packed ? TR_OK : TR_ERR_MEMORY;
   for (job.slab0 = 0; status == TR_OK && job.slab0 < g->n; job.slab0 = job.slab1) {
@@ -232,8 +234,8 @@ static void weight_task(void *context, int task, int worker) {
 // Groups are SIDE rows of w in both uses, so a part is a range of rows.
 void tr__amx_pack(const tr_compute *c, int64_t rows, int64_t cols, tr_pack use, const tr_bf16 *w, int part, int parts,
                   tr_bf16 *packed) {
-  pack_job job = {.amx = tr__backend(c)->amx, .packed = packed, .n = rows, .k = cols, .b = {w, cols, 1}};
-  if (use == TR_PACK_BACKWARD) job.n = cols, job.k = rows, job.b = (tr_amx_operand){w, 1, cols};
+  pack_job job = {.amx = tr__backend(c)->amx, .packed = packed, .n = rows, .k = cols, .b = {TR_BF16, w, cols, 1}};
+  if (use == TR_PACK_BACKWARD) job.n = cols, job.k = rows, job.b = (tr_amx_operand){TR_BF16, w, 1, cols};
   const int64_t groups = groups_of(job.b, job.n, job.k), last = groups * (part + 1) / parts;
   job.first = groups * part / parts;
   tr_pool_run(c->pool, (int)(last - job.first), weight_task, &job);

@@ -14,9 +14,10 @@ enum {
 };
 
 // One operand seen as vectors (rows of A, columns of B) over k: element (v, p) is at[v * step_v + p * step_k], and one of
-// the steps is 1.
+// the steps is 1. bf16, or f32 that is rounded while packed.
 typedef struct tr_amx_operand {
-  const tr_bf16 *at;
+  tr_dtype type;
+  const void *at;
   int64_t step_v, step_k;
 } tr_amx_operand;
 
@@ -28,11 +29,27 @@ typedef struct tr_amx_block {
   int stream_b;     // B comes from beyond the second-level cache each time: fetch it ahead
 } tr_amx_block;
 
+// C[m, n] (+)= A B of packed operands, a few panels each. C has room for m and n rounded up to SIDE.
+typedef struct tr_amx_product {
+  const tr_bf16 *a, *b;
+  int64_t a_panel, b_panel; // elements from panel to panel
+  int64_t m, n, k;
+  float *c;
+  int64_t ldc;
+  int add;
+} tr_amx_product;
+
 struct tr_amx {
   // Pack group `group` of B [k, n] (as vectors: n of them): a panel of SIDE columns when k runs side by side in memory,
   // else SIDE k of all panels; either way SIDE rows as they lie in memory.
   void (*pack_group)(tr_amx_operand b, int64_t n, int64_t k, int64_t group, int64_t panel, tr_bf16 *packed);
   void (*block)(const tr_gemm *g, const tr_simd *simd, const tr_amx_block *t, void *scratch);
+  // For attention. All panels of nv vectors and nk of k, B in pairs of k (pairs_first); products are made between begin
+  // and end.
+  void (*pack)(tr_amx_operand o, int pairs_first, int64_t nv, int64_t nk, int64_t panel, tr_bf16 *packed);
+  void (*begin)(void);
+  void (*product)(const tr_amx_product *p);
+  void (*end)(void);
 };
 
 extern const tr_amx tr__amx; // simd_amx.c; no functions where the compiler's target has no tiles

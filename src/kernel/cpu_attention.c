@@ -15,13 +15,18 @@
 //          3            .   .   .   0        The sums (f32) are those of a wave: as many key/value heads, one after the
 //                                            other, as give every thread enough tasks. So scratch grows with the longest
 // sequence and the number of threads, not with their product.
-#include "kernel/cpu_table_internal.h"
+#include "kernel/cpu_amx_internal.h"
 
 enum { T = TR_ATTENTION_TILE, CHUNK = TR_ATTENTION_CHUNK * T, GROUP = TR_ATTENTION_GROUP * T, TASKS_PER_THREAD = 8 };
 
 static int64_t rounded(int64_t n, int64_t unit) { return tr__ceil_div(n, unit) * unit; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t row_floats(const tr_attention *p) { return rounded(p->dim, TR_ATTENTION_LINE); }
+
+// Tiles take bf16 and heads of whole steps.
+static const tr_amx *tiles_for(const tr_compute *c, const tr_attention *p) {
+  return p->type == TR_BF16 && p->dim % TR_AMX_SIDE == 0 ? tr__backend(c)->amx : NULL;
+}
 
 static tr_status check(const tr_attention *p) {
   if (p->head < 1 || p->head_kv < 1 || p->head % p->head_kv != 0)
@@ -47,10 +52,10 @@ typedef struct forward_job {
   size_t per_worker;
 } forward_job;
 
-// A tile of scores, one of rows; copies of keys (panels) and of values; queries, output, two numbers per row of a block.
+// A tile of scores, one that is packed, one of rows; copies of keys (panels) and of values; queries, output, two numbers per row of a block.
 static size_t forward_worker_floats(const tr_attention *p) {
   const int64_t d = row_floats(p);
-  return (size_t)(T * T + T * d + TR_ATTENTION_KEYS * (T * (p->dim + d) + TR_ATTENTION_LINE) +
+  return (size_t)(T * T + T * T / 2 + T * d + TR_ATTENTION_KEYS * (T * (p->dim + d) + TR_ATTENTION_LINE) +
                   TR_ATTENTION_GROUP * (2 * T * d + 2 * T));
 }
 
@@ -83,7 +88,7 @@ tr_status tr__cpu_attention_forward(const tr_compute *c, const tr_attention *p, 
                     p->first, p->last);
   const size_t mark = tr_arena_mark(c->scratch);
   forward_job job = {.simd = tr__simd(c), .per_worker = forward_worker_floats(p)};
-  job.call = (tr_attention_call){.p = p, .q = q, .k = k, .v = v, .out = out, .lse = lse};
+  job.call = (tr_attention_call){.p = p, .amx = tiles_for(c, p), .q = q, .k = k, .v = v, .out = out, .lse = lse};
   if (carried) job.call.running = *running;
   tr_status status = TR_ERR_MEMORY;
   job.group = tr_arena_alloc(c->scratch, (size_t)(p->nseq + 1) * sizeof *job.group);
@@ -112,6 +117,7 @@ typedef struct part { // chunk number `chunk` of the queries, and of the keys, o
 
 typedef struct backward_job {
   const tr_simd *simd;
+  const tr_amx *amx;
   const tr_attention *p;
   const tr_attention_grad *g;
   part *part; // of the wave
@@ -124,11 +130,11 @@ typedef struct backward_job {
 
 static int wave_parts(int nthread) { return nthread > 1 ? TASKS_PER_THREAD * nthread : 1; }
 
-// Keys and values as panels and keys as rows; queries and output gradients both ways; two tiles of scores; per row.
+// Keys and values as panels and keys as rows; queries and output gradients both ways; two tiles of scores, one packed; per row.
 static size_t backward_worker_floats(const tr_attention *p) {
   const int64_t d = row_floats(p);
   return (size_t)(TR_ATTENTION_CHUNK * (T * (2 * p->dim + d) + 2 * TR_ATTENTION_LINE) + 4 * T * d + 2 * T * T +
-                  2 * T);
+                  T * T / 2 + 2 * T);
 }
 
 static int64_t sum_floats(const tr_attention *p, int64_t nquery, int64_t nkey) {
@@ -205,7 +211,7 @@ static int has_work(const backward_job *j, part *x) {
 }
 
 static tr_attention_chunk chunk_of(const backward_job *j, const part *x, int64_t query) {
-  return (tr_attention_chunk){j->p, j->g, x->seq, x->head_kv, query, x->chunk, x->dq, x->dk, x->dv};
+  return (tr_attention_chunk){j->p, j->g, j->amx, x->seq, x->head_kv, query, x->chunk, x->dq, x->dk, x->dv};
 }
 
 static void backward_task(void *context, int task, int worker) {
@@ -239,7 +245,8 @@ tr_status tr__cpu_attention_backward(const tr_compute *c, const tr_attention *p,
     return tr_error(TR_ERR_USAGE, "attention of %s cannot write gradients of %s; f32 or %s would work",
                     tr_dtype_name(p->type), tr_dtype_name(g->grad_type), tr_dtype_name(p->type));
   const size_t mark = tr_arena_mark(c->scratch);
-  backward_job job = {.simd = tr__simd(c), .p = p, .g = g, .nthread = tr_pool_nthread(c->pool)};
+  backward_job job = {
+      .simd = tr__simd(c), .amx = tiles_for(c, p), .p = p, .g = g, .nthread = tr_pool_nthread(c->pool)};
   const size_t parts = (size_t)most_parts(p, job.nthread);
   tr_status status = TR_ERR_MEMORY;
   job.per_worker = backward_worker_floats(p);

@@ -75,8 +75,11 @@ typedef struct tr_embed { // embedding, either direction
   float *dwte, *dwpe;
 } tr_embed;
 
+typedef struct tr_amx tr_amx; // cpu_amx_internal.h
+
 typedef struct tr_attention_call { // one call of attention, forward
   const tr_attention *p;
+  const tr_amx *amx; // makes the products; NULL: vectors do
   const void *q, *k, *v;
   tr_attention_running running;
   void *out;
@@ -94,6 +97,7 @@ typedef struct tr_attention_copied { // which tiles of keys and values lie in a 
 typedef struct tr_attention_chunk {
   const tr_attention *p;
   const tr_attention_grad *g;
+  const tr_amx *amx;
   int seq, head_kv;
   int64_t query, key; // numbers of the chunks in their sequence
   float *dq, *dk, *dv;
@@ -143,7 +147,6 @@ typedef struct tr_simd {
 extern const tr_simd tr__simd_base, tr__simd_avx2, tr__simd_avx512;
 
 typedef struct tr_dnnl tr_dnnl; // cpu_dnnl.c
-typedef struct tr_amx tr_amx;   // cpu_amx_internal.h
 
 typedef struct tr_backend {
   const tr_simd *simd;

@@ -9,12 +9,14 @@
 // both products read P and K as they are. Q is scaled when loaded. A tile of keys is copied when it is first wanted and
 // serves all queries of its sequence that the same worker meets.
 //
+// On AMX both products go to its tiles (simd_attention_tiles.h).
+//
 // What no query of a block sees is not worked on: tiles, panels of keys for a pair of columns, and keys for a panel of
 // queries. The exact bounds take positions that ascend by one, as they do within a sequence; others cost whole tiles.
 #ifndef TRIREME_KERNEL_SIMD_ATTENTION_H
 #define TRIREME_KERNEL_SIMD_ATTENTION_H
 
-#include "kernel/simd_tile.h"
+#include "kernel/simd_attention_tiles.h"
 
 // A block of queries. Entries behind the last one see nothing.
 typedef struct query_block {
@@ -145,6 +147,9 @@ typedef struct forward_state { // one task's scratch
   float *q, *o, *s;            // [dim, T], [T, D], [T, T]
   float *rows;                 // [T, D]
   float *max, *sum;            // [T]
+  const tr_amx *amx;           // not NULL: panels, v and q are packed for it
+  tr_bf16 *packed;             // P, for it
+  float rest;                  // of the scale
 } forward_state;
 
 // Largest score of a column of S; what is not visible becomes -infinity.
@@ -222,9 +227,10 @@ static void forward_begin(const tr_attention_call *call, const query_block *b, i
   const int64_t d = padded_dim(p->dim);
   const int carried = call->running.max && !p->first;
   head_rows rows = rows_of(call->q, p->ld_q, head, p->dim, b->row, b->row + b->n);
-  rows.scale = p->scale;
+  rows.scale = f->amx && !is_thin(b) ? exact_scale(p->scale, &f->rest) : p->scale;
   load_rows(p->type, rows, is_thin(b) ? f->q : f->rows);
-  if (!is_thin(b)) transposed_of(f->rows, p->dim, b->n, f->q);
+  if (!is_thin(b) && f->amx) pack_rows(f->amx, f->rows, p->dim, b->n, 1, as_packed(f->q));
+  if (!is_thin(b) && !f->amx) transposed_of(f->rows, p->dim, b->n, f->q);
   memset(f->o, 0, (size_t)(tr__ceil_div(b->n, PANEL) * PANEL * d) * sizeof *f->o);
   for (int i = 0; i < T; i++) {
     const int64_t row = (b->row + i) * p->head + head;
@@ -283,20 +289,52 @@ static void forward_thin(const tr_attention_call *call, const query_block *b, in
         add_scaled(p->type, p->dim, f->s[j * T + i], call->v, (k0 + j) * p->ld_v + col, f->o + i * d);
 }
 
+static void forward_scores(const query_block *b, const key_tile *k, const float *panels, const forward_state *f) {
+  int whole;
+  for (int i = 0; i < b->n; i += SIDE) {
+    const bounds seen = seen_by(b, k, i, i + SIDE, &whole);
+    tile_scores(f->amx, b->p->dim, seen.lo, seen.hi, i, as_packed(panels), as_packed(f->q), f->rest, f->s);
+  }
+}
+
+static void forward_sums(const query_block *b, const key_tile *k, const float *v, const forward_state *f) {
+  int whole;
+  pack_by_query(f->amx, f->s, k->n, b->n, f->packed);
+  for (int i = 0; i < b->n; i += SIDE) {
+    const bounds seen = seen_by(b, k, i, i + SIDE, &whole);
+    tile_sums(f->amx, b->p->dim, seen.lo, seen.hi, i, f->packed, as_packed(v), f->o);
+  }
+}
+
 static void forward_tile(const query_block *b, int head, const key_tile *k, const float *panels, const float *v,
                          forward_state *f) {
   const int64_t dim = b->p->dim, d = padded_dim(dim);
   int whole;
+  if (f->amx) forward_scores(b, k, panels, f);
   for (int c = 0; c * TR_VL < b->n; c += 2) {
     const int wide = (c + 1) * TR_VL < b->n;
     const bounds seen = seen_by(b, k, c * TR_VL, (c + 2) * TR_VL, &whole);
-    score_columns(dim, seen, c, panels, f->q, f->s, wide);
+    if (!f->amx) score_columns(dim, seen, c, panels, f->q, f->s, wide);
     softmax_column(b, k, head, seen, whole, c, f);
     if (wide) softmax_column(b, k, head, seen, whole, c + 1, f);
   }
-  for (int i = 0; i < b->n; i += PANEL) {
+  if (f->amx) forward_sums(b, k, v, f);
+  for (int i = 0; !f->amx && i < b->n; i += PANEL) {
     const bounds seen = seen_by(b, k, i, i + PANEL, &whole);
     add_product_transposed(d, seen.hi - seen.lo, f->s + seen.lo * T + i, v + seen.lo * d, f->o + i * d);
+  }
+}
+
+// Keys and values of a tile, for the products of all blocks.
+static void forward_copy(tr_dtype type, head_rows k, head_rows v, float *panels, float *to, const forward_state *f) {
+  load_rows(type, k, f->rows);
+  if (f->amx) {
+    pack_rows(f->amx, f->rows, k.dim, k.count, 0, as_packed(panels));
+    load_rows(type, v, f->rows);
+    pack_features(f->amx, f->rows, v.dim, v.count, as_packed(to));
+  } else {
+    panels_of(f->rows, k.dim, k.count, panels);
+    load_rows(type, v, to);
   }
 }
 
@@ -319,9 +357,8 @@ static void forward_chunk(const tr_attention_call *call, const query_block *b, i
     float *panels = f->panels + tile * (T * dim + TR_ATTENTION_LINE), *v = f->v + tile * T * d;
     if (!(copied->tiles >> tile & 1)) {
       copied->tiles |= 1u << tile;
-      load_rows(p->type, rows_of(call->k, p->ld_k, head_kv, dim, first, end), f->rows);
-      panels_of(f->rows, dim, end - first, panels);
-      load_rows(p->type, rows_of(call->v, p->ld_v, head_kv, dim, first, end), v);
+      forward_copy(p->type, rows_of(call->k, p->ld_k, head_kv, dim, first, end),
+                   rows_of(call->v, p->ld_v, head_kv, dim, first, end), panels, v, f);
     }
     forward_tile(b, head, &k, panels, v, f);
   }
@@ -344,21 +381,25 @@ static void attention_forward(const tr_attention_call *call, int seq, int head, 
   const int blocks = (int)tr__ceil_div(q1 - q0, T), head_kv = head / (p->head / p->head_kv);
   query_block b[TR_ATTENTION_GROUP];
   forward_state f[TR_ATTENTION_GROUP];
-  float *s = scratch, *panels = s + T * T, *v = panels + TR_ATTENTION_KEYS * (T * dim + TR_ATTENTION_LINE),
-        *rows = v + TR_ATTENTION_KEYS * T * d, *at = rows + T * d;
+  float *s = scratch, *packed = s + T * T, *panels = packed + T * T / 2,
+        *v = panels + TR_ATTENTION_KEYS * (T * dim + TR_ATTENTION_LINE), *rows = v + TR_ATTENTION_KEYS * T * d,
+        *at = rows + T * d;
   for (int i = 0; i < blocks; i++) {
-    f[i] = (forward_state){.s = s, .panels = panels, .v = v, .rows = rows};
+    f[i] = (forward_state){.s = s, .panels = panels, .v = v, .rows = rows, .amx = call->amx};
+    f[i].packed = as_packed(packed);
     at = forward_layout(dim, at, &f[i]);
     block_open(&b[i], p, q0 + i * T, tr__min(q0 + (i + 1) * T, q1));
     forward_begin(call, &b[i], head, &f[i]);
   }
   const int64_t end = p->key_start[seq + 1];
+  if (call->amx) call->amx->begin();
   for (int64_t k0 = p->key_start[seq]; k0 < end; k0 += TR_ATTENTION_KEYS * T) {
     if (copied->first_key != k0 || copied->head_kv != head_kv)
       *copied = (tr_attention_copied){.first_key = k0, .head_kv = head_kv};
     for (int i = 0; i < blocks; i++)
       forward_chunk(call, &b[i], head, k0, tr__min(k0 + TR_ATTENTION_KEYS * T, end), copied, &f[i]);
   }
+  if (call->amx) call->amx->end();
   for (int i = 0; i < blocks; i++) forward_end(call, &b[i], head, &f[i]);
 }
 

@@ -18,6 +18,10 @@ typedef struct backward_state { // one task's scratch
   float *qt, *q, *dot, *dout;   // the block's queries: [dim, T] and [T, D], twice
   float *s, *dp;                // [T, T]
   float *lse, *delta;           // [T]
+  // On AMX kpanels holds K over features and over keys, and qt and dot their operand over features and over queries.
+  const tr_amx *amx;
+  tr_bf16 *packed; // P or dS
+  float rest;      // of the scale
 } backward_state;
 
 static void backward_layout(int64_t dim, float *at, backward_state *f) {
@@ -31,6 +35,7 @@ static void backward_layout(int64_t dim, float *at, backward_state *f) {
   f->dout = at, at += T * d;
   f->s = at, at += T * T;
   f->dp = at, at += T * T;
+  f->packed = as_packed(at), at += T * T / 2;
   f->lse = at, at += T;
   f->delta = at;
 }
@@ -49,21 +54,34 @@ static void backward_keys(const tr_attention_chunk *c, int64_t k0, int64_t k1, c
     float *k = f->k + j * T * d, *v = f->q; // no query is there yet
     load_rows(p->type, rows_of(c->g->k, p->ld_k, c->head_kv, dim, first, end), k);
     load_rows(p->type, rows_of(c->g->v, p->ld_v, c->head_kv, dim, first, end), v);
-    panels_of(k, dim, end - first, f->kpanels + at);
-    panels_of(v, dim, end - first, f->vpanels + at);
+    if (f->amx) {
+      pack_rows(f->amx, k, dim, end - first, 0, as_packed(f->kpanels + at));
+      pack_features(f->amx, k, dim, end - first, as_packed(f->kpanels + at) + T * dim);
+      pack_rows(f->amx, v, dim, end - first, 0, as_packed(f->vpanels + at));
+    } else {
+      panels_of(k, dim, end - first, f->kpanels + at);
+      panels_of(v, dim, end - first, f->vpanels + at);
+    }
   }
 }
 
-static void backward_queries(const tr_attention_chunk *c, const query_block *b, int head, const backward_state *f) {
+static void backward_queries(const tr_attention_chunk *c, const query_block *b, int head, backward_state *f) {
   const tr_attention *p = c->p;
   const int64_t dim = p->dim, d = padded_dim(dim);
   head_rows q = rows_of(c->g->q, p->ld_q, head, dim, b->row, b->row + b->n);
   const head_rows dout = rows_of(c->g->dout, p->ld_out, head, dim, b->row, b->row + b->n);
-  q.scale = p->scale;
+  q.scale = f->amx ? exact_scale(p->scale, &f->rest) : p->scale;
   load_rows(p->type, q, f->q);
   load_rows(p->type, dout, f->dout);
-  transposed_of(f->q, dim, b->n, f->qt);
-  transposed_of(f->dout, dim, b->n, f->dot);
+  if (f->amx) {
+    pack_rows(f->amx, f->q, dim, b->n, 1, as_packed(f->qt));
+    pack_features(f->amx, f->q, dim, b->n, as_packed(f->qt) + T * dim);
+    pack_rows(f->amx, f->dout, dim, b->n, 1, as_packed(f->dot));
+    pack_features(f->amx, f->dout, dim, b->n, as_packed(f->dot) + T * dim);
+  } else {
+    transposed_of(f->q, dim, b->n, f->qt);
+    transposed_of(f->dout, dim, b->n, f->dot);
+  }
   for (int i = 0; i < b->n; i++) {
     const int64_t row = b->row + i;
     fetch_row(p->type, c->g->out, (row + ROWS_AHEAD) * p->ld_out + head * dim, dim, 0);
@@ -110,17 +128,52 @@ static bounds seeing(const query_block *b, const key_tile *k, int j0, int j1) {
   return (bounds){clamped(lo, b->n), (int)hi};
 }
 
+static void backward_scores(const query_block *b, const key_tile *k, int64_t at, const backward_state *f) {
+  const int64_t dim = b->p->dim;
+  int whole;
+  for (int i = 0; i < b->n; i += SIDE) {
+    const bounds seen = seen_by(b, k, i, i + SIDE, &whole);
+    tile_scores(f->amx, dim, seen.lo, seen.hi, i, as_packed(f->kpanels + at), as_packed(f->qt), f->rest, f->s);
+    tile_scores(f->amx, dim, seen.lo, seen.hi, i, as_packed(f->vpanels + at), as_packed(f->dot), 1.0f, f->dp);
+  }
+}
+
+static void backward_sums(const query_block *b, const key_tile *k, int64_t at, const backward_state *f, float *dq,
+                          float *dk, float *dv) {
+  const int64_t dim = b->p->dim;
+  int whole;
+  pack_by_query(f->amx, f->dp, k->n, b->n, f->packed);
+  for (int i = 0; i < b->n; i += SIDE) {
+    const bounds seen = seen_by(b, k, i, i + SIDE, &whole);
+    tile_sums(f->amx, dim, seen.lo, seen.hi, i, f->packed, as_packed(f->kpanels + at) + T * dim, dq);
+  }
+  scale_rows(f->dp, k->n, b->n, f->rest);
+  for (int of_values = 0; of_values < 2; of_values++) {
+    pack_by_key(f->amx, of_values ? f->s : f->dp, k->n, b->n, f->packed);
+    for (int i = 0; i < k->n; i += SIDE) {
+      const bounds r = seeing(b, k, i, i + SIDE);
+      tile_sums(f->amx, dim, r.lo, r.hi, i, f->packed, as_packed(of_values ? f->dot : f->qt) + T * dim,
+                of_values ? dv : dk);
+    }
+  }
+}
+
 static void backward_tile(const query_block *b, int head, const key_tile *k, int64_t j, const backward_state *f,
                           float *dq, float *dk, float *dv) {
   const int64_t dim = b->p->dim, d = padded_dim(dim), at = j * (T * dim + TR_ATTENTION_LINE);
   int whole;
+  if (f->amx) backward_scores(b, k, at, f);
   for (int c = 0; c * TR_VL < b->n; c += 2) {
     const int wide = (c + 1) * TR_VL < b->n;
     const bounds seen = seen_by(b, k, c * TR_VL, (c + 2) * TR_VL, &whole);
-    score_columns(dim, seen, c, f->kpanels + at, f->qt, f->s, wide);
-    score_columns(dim, seen, c, f->vpanels + at, f->dot, f->dp, wide);
+    if (!f->amx) score_columns(dim, seen, c, f->kpanels + at, f->qt, f->s, wide);
+    if (!f->amx) score_columns(dim, seen, c, f->vpanels + at, f->dot, f->dp, wide);
     gradient_of(b, k, head, seen, whole, c, f);
     if (wide) gradient_of(b, k, head, seen, whole, c + 1, f);
+  }
+  if (f->amx) {
+    backward_sums(b, k, at, f, dq, dk, dv);
+    return;
   }
   for (int i = 0; i < k->n; i += PANEL) {
     const bounds r = seeing(b, k, i, i + PANEL);
@@ -142,11 +195,12 @@ static void attention_backward(const tr_attention_chunk *c, float *scratch) {
   const int64_t rows = rounded_rows(p->query_start[c->seq + 1] - p->query_start[c->seq]);
   const int share = p->head / p->head_kv;
   int64_t q0, q1, k0, k1;
-  backward_state f;
+  backward_state f = {.amx = c->amx, .rest = 1.0f};
   key_tile k[TR_ATTENTION_CHUNK];
   chunk_rows(p->query_start, c->seq, c->query, &q0, &q1);
   chunk_rows(p->key_start, c->seq, c->key, &k0, &k1);
   backward_layout(p->dim, scratch, &f);
+  if (c->amx) c->amx->begin();
   backward_keys(c, k0, k1, &f);
   for (int64_t j = 0; k0 + j * T < k1; j++) k[j] = key_tile_of(p, k0 + j * T, tr__min(k0 + (j + 1) * T, k1));
   for (int s = 0; s < share; s++)
@@ -164,6 +218,7 @@ static void attention_backward(const tr_attention_chunk *c, float *scratch) {
         backward_tile(&b, head, &k[j], j, &f, dq, c->dk + at, c->dv + at);
       }
     }
+  if (c->amx) c->amx->end();
 }
 
 static void attention_clear(const tr_attention_chunk *c) {

@@ -97,19 +97,25 @@ static void tiles_are_rows_in_memory(void **state) {
 
 static void tiles_hold_what_the_product_wants(void **state) {
   static const int64_t sizes[][2] = {{16, 32}, {1, 1}, {16, 31}, {15, 32}, {3, 8}, {16, 2}};
-  tr_bf16 source[16 * 40], tile_out[TILE];
+  tr_bf16 narrow[16 * 40], tile_out[TILE];
+  float wide[16 * 40];
   (void)state;
-  random_fill(TR_BF16, source, COUNT(source), 1, 1, 0);
+  random_fill(TR_F32, wide, COUNT(wide), 1, 1, 0);
+  wide[3] = NAN, wide[4] = INFINITY, wide[5] = 3.4e38f, wide[6] = 0x1.01p0f, wide[7] = 0x1.03p0f; // ties as well
+  tr_convert(TR_F32, wide, TR_BF16, narrow, COUNT(narrow));
   for (int s = 0; s < COUNT(sizes); s++)
-    for (int option = 0; option < 4; option++) {
+    for (int option = 0; option < 8; option++) {
       const int pairs_first = option & 1;
-      const tr_amx_operand o = option & 2 ? (tr_amx_operand){source, 1, 16} : (tr_amx_operand){source, 40, 1};
+      const tr_dtype type = option & 4 ? TR_F32 : TR_BF16;
+      const void *source = option & 4 ? (const void *)wide : narrow;
+      const tr_amx_operand o =
+          option & 2 ? (tr_amx_operand){type, source, 1, 16} : (tr_amx_operand){type, source, 40, 1};
       memset(tile_out, 0xff, sizeof tile_out);
       pack_tile(o, pairs_first, 0, sizes[s][0], 0, sizes[s][1], tile_out);
       for (int v = 0; v < 16; v++)
         for (int p = 0; p < 32; p++) {
           const tr_bf16 got = tile_out[pairs_first ? p / 2 * 32 + v * 2 + p % 2 : v * 32 + p];
-          assert_int_equal(got, v < sizes[s][0] && p < sizes[s][1] ? o.at[v * o.step_v + p * o.step_k] : 0);
+          assert_int_equal(got, v < sizes[s][0] && p < sizes[s][1] ? narrow[v * o.step_v + p * o.step_k] : 0);
         }
     }
 }
@@ -160,6 +166,14 @@ static void *numbers(conform_bench *b, int64_t n, uint64_t seed, int off_line) {
   return data;
 }
 
+// What lies between rows is not part of the matrix, nor need it be a number.
+static void *matrix(conform_bench *b, int64_t rows, int64_t width, int64_t ld, uint64_t seed, int off_line) {
+  tr_bf16 *data = numbers(b, rows > 0 && width > 0 ? (rows - 1) * ld + width : 0, seed, off_line);
+  for (int64_t i = 0; width > 0 && i + 1 < rows; i++)
+    memset(data + i * ld + width, 0xff, (size_t)(ld - width) * sizeof *data);
+  return data;
+}
+
 static int64_t extent(int64_t rows, int64_t width, int64_t ld) {
   return rows == 0 || width == 0 ? 0 : (rows - 1) * ld + width;
 }
@@ -186,8 +200,8 @@ static gemm_case gemm_inputs(conform_bench *b, tr_matmul p, int pad_a, int pad_b
   p.ldb = b_width + pad_b > 0 ? b_width + pad_b : 1;
   p.ldc = p.n + pad_a > 0 ? p.n + pad_a : 1;
   gemm_case t = {.p = p};
-  t.a = numbers(b, extent(p.trans_a ? p.k : p.m, a_width, p.lda), 1, pad_a % 2);
-  t.b = numbers(b, extent(p.trans_b ? p.n : p.k, b_width, p.ldb), 2, pad_b % 2);
+  t.a = matrix(b, p.trans_a ? p.k : p.m, a_width, p.lda, 1, pad_a % 2);
+  t.b = matrix(b, p.trans_b ? p.n : p.k, b_width, p.ldb, 2, pad_b % 2);
   if (with_bias) t.bias = numbers(b, p.n, 3, 1);
   return t;
 }
@@ -237,6 +251,8 @@ static void large_products_agree(void **state) {
   check_gemm(*state, product(160, 520, 544, 0), 0, 0, 1);
   check_gemm(*state, product(200, 800, 1030, 2 + 4), 0, 1, 1);
   check_gemm(*state, product(224, 64, 1056, 0), 32, 0, 0);
+  check_gemm(*state, product(64, 40, 70, 0), 26, 0, 0); // rows start on cache lines, but end within a step
+  check_gemm(*state, product(40, 40, 64, 0), 32, 0, 0); // and are too few for whole panels
   check_gemm(*state, product(390, 96, 530, 1 + 8), 0, 0, 0);
 }
 
