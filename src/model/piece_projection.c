@@ -72,8 +72,8 @@ static tr_status projection_backward_input(const tr_piece_call *c) {
   for (int i = 0; i < p->n; i++) {
     tr_matmul shape = input_shape(p, i, c->type, c->input->rows, c->add_in[0] || i > 0);
     const void *weight = weight_for(c, i, TR_PACK_BACKWARD, &shape);
-    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, tr__element(c->dout[0], p->first[i], c->type), weight, NULL,
-                                       c->din[0]));
+    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, tr__element(c->dout[0], p->first[i], c->type), weight,
+                                       NULL, c->din[0]));
   }
   return TR_OK;
 }
