@@ -79,8 +79,8 @@ static tr_status tile_logits(const head_job *j) {
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = 1, g.b_col = p->width;
     g.c = j->logits + v, g.ldc = j->ld;
     if (p->packed[TR_PACK_FORWARD]) { // whole panels of vocabulary rows
-      g.packed_step = p->width * nr;
-      g.packed = tr__elem(p->type, p->packed[TR_PACK_FORWARD], v / nr * g.packed_step);
+      g.packed = (tr_panels){.type = p->type, .step = p->width * nr};
+      g.packed.at = tr__elem(p->type, p->packed[TR_PACK_FORWARD], v / nr * g.packed.step);
     }
     TR_TRY(tr__gemm(j->c, &g));
   }
@@ -101,8 +101,8 @@ static tr_status tile_dx(const head_job *j) {
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = p->width, g.b_col = 1;
     g.c = j->dx, g.ldc = p->width, g.add = v > 0;
     if (p->packed[TR_PACK_BACKWARD]) { // rows v .. of every panel
-      g.packed_step = p->vocab * nr;
-      g.packed = tr__elem(p->type, p->packed[TR_PACK_BACKWARD], v * nr);
+      g.packed = (tr_panels){.type = p->type, .step = p->vocab * nr};
+      g.packed.at = tr__elem(p->type, p->packed[TR_PACK_BACKWARD], v * nr);
     }
     TR_TRY(tr__gemm(j->c, &g));
   }

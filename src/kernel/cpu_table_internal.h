@@ -13,7 +13,7 @@
 
 enum {
   TR_GEMM_ROWS = 96,      // rows of C per task: a multiple of every micro-kernel's height (4, 6, 12)
-  TR_GEMM_COLS = 384,     // columns of C per task: a multiple of every micro-kernel's width (8, 16, 32)
+  TR_GEMM_COLS = 384,     // columns of C per task, or gemm_cols: a multiple of every micro-kernel's width (8, 16, 32)
   TR_GEMM_PANEL = 32,     // columns padded to this when B is packed (the widest micro-kernel)
   TR_GEMM_THIN = 8,       // fewer rows than this are done as matrix-vector products, without packing
   TR_GEMM_THIN_COLS = 64, // columns of C per task of such a product
@@ -22,17 +22,23 @@ enum {
   TR_FLAT = 32768         // elements per task of flat operations
 };
 
+// B packed: panels of `nr` columns as gemm_pack_b makes them, `step` elements from one to the next.
+typedef struct tr_panels {
+  tr_dtype type;
+  const void *at; // NULL: B is not packed
+  int64_t step;
+} tr_panels;
+
 // C[m, n] (+)= A B (+ bias). A(i, p) = a[i * a_row + p * a_col], B(p, j) = b[p * b_row + j * b_col], in
-// elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. With `packed`,
-// B is read from there instead: panels as gemm_pack_b makes them, packed_step elements from one to the next. aux has
-// the layout of c.
+// elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. `packed` replaces
+// b. aux has the layout of c.
 typedef struct tr_gemm {
   int64_t m, n, k;
   tr_dtype type_a, type_b, type_c, type_bias;
   const void *a, *b, *bias;
-  const void *packed;
+  tr_panels packed;
   void *c, *aux;
-  int64_t a_row, a_col, b_row, b_col, ldc, packed_step;
+  int64_t a_row, a_col, b_row, b_col, ldc;
   int add;
   tr_epilogue epilogue;
 } tr_gemm;
@@ -82,10 +88,11 @@ typedef struct tr_attention_call { // one call of attention, forward
 typedef struct tr_simd {
   const char *name;
   int mr, nr;      // micro-kernel: rows and columns of C held in registers
+  int gemm_cols;   // the widest tile of C
   int gemm_floats; // of a tr_gemm_space
-  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, void *packed);
-  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
-                    int64_t step, tr_gemm_space *space);
+  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed);
+  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, tr_panels b,
+                    tr_gemm_space *space);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);
   void (*norm_forward)(const tr_norm *n, int64_t r0, int64_t r1);
   void (*norm_backward)(const tr_norm *n, int64_t r0, int64_t r1, float *dgamma, float *dbeta);
@@ -143,8 +150,9 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
                          void *out);
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
 
-// cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B; `first` begins one.
-void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, void *packed);
+// cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B, of type `to` (type_b or
+// f32); `first` begins one.
+void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, tr_dtype to, void *packed);
 size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
 void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,
                   int part, int parts, void *packed);

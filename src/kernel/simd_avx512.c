@@ -6,6 +6,7 @@
 #define TR_VL    16 // floats per vector
 #define TR_MR    12 // micro-kernel: 12 rows by 2 vectors, 24 accumulators of 32 registers
 #define TR_DEPTH 768
+#define TR_COLS  768
 // GCC makes four instructions of the conversions that are one here.
 #define TR_WIDEN(h)   ((vu)_mm512_cvtepu16_epi32((__m256i)(h)))
 #define TR_NARROW(v)  ((vh)_mm512_cvtepi32_epi16((__m512i)(v)))

@@ -76,11 +76,13 @@ INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_co
   micro_kernel(TR_MR, k, a, a_row, a_col, (b_rows){.type = TR_F32, .at = b, .ld = ldb}, c, ldc, add_c);
 }
 
-// Columns j0 .. j1 - 1 of B, packed; `packed` is where column j0's panel starts.
-static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, void *packed) {
+// Columns j0 .. j1 - 1 of B as panels of type `to`; `packed` is where column j0's panel starts.
+static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed) {
   const void *b = tr__elem(g->type_b, g->b, j0 * g->b_col);
-  if (g->type_b == TR_BF16) {
+  if (to == TR_BF16) {
     pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_BF16, packed);
+  } else if (g->type_b == TR_BF16) {
+    pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
   } else {
     pack_panels_as(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
   }
@@ -130,8 +132,7 @@ static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t
 typedef struct gemm_tile_state {
   const tr_gemm *g;
   int64_t i0, i1, j0, j1, p0, depth;
-  const void *packed; // column j0, k 0
-  int64_t step;       // elements from panel to panel
+  tr_panels b; // from column j0 on
   float *sums, *block, *wide;
 } gemm_tile_state;
 
@@ -152,11 +153,8 @@ INLINE void pack_block(const gemm_tile_state *t, tr_dtype type) {
     return;
   }
   for (int64_t p = 0; p < t->depth; p++) {
-    const int64_t from = first + p * g->a_col;
     float *to = t->block + p * TR_GEMM_ROWS;
-    for (int64_t i = 0; i < rows; i += 64 / (type == TR_BF16 ? 2 : 4))
-      __builtin_prefetch(tr__elem(type, g->a, from + AHEAD * g->a_col + i), 0, 3);
-    widen_row(type, g->a, from, rows, to);
+    widen_row(type, g->a, first + p * g->a_col, rows, to);
     for (int64_t i = rows; i < last; i++) to[i] = 0.0f;
   }
 }
@@ -180,7 +178,7 @@ INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
 // The panel of B after this one in the order in which the tile reads them; at its end, the next tile's.
 static const char *panel_after(const gemm_tile_state *t, int64_t j) {
   const int64_t panel = (j - t->j0) / TR_NR + 1, wrapped = t->j1 - j <= TR_NR && t->p0 + t->depth < t->g->k;
-  return tr__elem(t->g->type_b, t->packed, wrapped ? (t->p0 + t->depth) * TR_NR : panel * t->step + t->p0 * TR_NR);
+  return tr__elem(t->b.type, t->b.at, wrapped ? (t->p0 + t->depth) * TR_NR : panel * t->b.step + t->p0 * TR_NR);
 }
 
 INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j, b_rows b) {
@@ -206,13 +204,12 @@ INLINE int64_t micro_step(const gemm_tile_state *t, int64_t i, int64_t j, b_rows
 }
 
 static void tile_panel(const gemm_tile_state *t, int64_t j) {
-  const tr_gemm *g = t->g;
   const int64_t rows = t->i1 - t->i0, nstep = tr__ceil_div(rows, TR_MR);
-  const int64_t size = g->type_b == TR_BF16 ? sizeof(tr_bf16) : sizeof(float), share = TR_NR * size / nstep;
-  const void *at = tr__elem(g->type_b, t->packed, (j - t->j0) / TR_NR * t->step + t->p0 * TR_NR);
+  const int64_t size = t->b.type == TR_BF16 ? sizeof(tr_bf16) : sizeof(float), share = TR_NR * size / nstep;
+  const void *at = tr__elem(t->b.type, t->b.at, (j - t->j0) / TR_NR * t->b.step + t->p0 * TR_NR);
   b_rows b = {.type = TR_F32, .fetch = 1, .at = at, .ld = TR_NR, .next = panel_after(t, j), .step = share};
   int64_t i = 0;
-  if (g->type_b == TR_BF16) {
+  if (t->b.type == TR_BF16) {
     b_rows narrow = b;
     narrow.type = TR_BF16, narrow.wide = t->wide;
     i = micro_step(t, 0, j, narrow);
@@ -222,13 +219,13 @@ static void tile_panel(const gemm_tile_state *t, int64_t j) {
   for (; i < rows; b.next += share * t->depth) i += micro_step(t, i, j, b);
 }
 
-// One tile of C, at most TR_GEMM_ROWS by TR_GEMM_COLS. `packed` is the packed B from column j0 on, `step` elements
-// from panel to panel. A block that has all of k stays for the next tile of the same rows.
-static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
-                      int64_t step, tr_gemm_space *space) {
+// One tile of C, at most TR_GEMM_ROWS by TR_COLS. `b` is B from column j0 on. A block that has all
+// of k stays for the next tile of the same rows.
+static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, tr_panels b,
+                      tr_gemm_space *space) {
   const int64_t nblock = tr__ceil_div(g->k, TR_DEPTH), deep = nblock ? tr__ceil_div(g->k, nblock * 16) * 16 : 0;
-  gemm_tile_state t = {.g = g, .i0 = i0, .i1 = i1, .j0 = j0, .j1 = j1, .packed = packed, .step = step};
-  t.sums = space->at, t.block = t.sums + TR_GEMM_ROWS * TR_GEMM_COLS, t.wide = t.block + TR_GEMM_ROWS * A_PITCH;
+  gemm_tile_state t = {.g = g, .i0 = i0, .i1 = i1, .j0 = j0, .j1 = j1, .b = b};
+  t.sums = space->at, t.block = t.sums + TR_GEMM_ROWS * TR_COLS, t.wide = t.block + TR_GEMM_ROWS * A_PITCH;
   do {
     t.depth = tr__min(deep, g->k - t.p0);
     if (nblock > 1 || space->held != i0) tile_pack_a(&t);
@@ -238,7 +235,7 @@ static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int6
   space->held = i0;
 }
 
-enum { GEMM_FLOATS = TR_GEMM_ROWS * TR_GEMM_COLS + TR_GEMM_ROWS * A_PITCH + TR_NR * TR_DEPTH };
+enum { GEMM_FLOATS = TR_GEMM_ROWS * TR_COLS + TR_GEMM_ROWS * A_PITCH + TR_NR * TR_DEPTH };
 
 // Sum of a[p] b[p], b of any type with step 1.
 static float dot_row(int64_t k, const float *a, tr_dtype type, const void *b, int64_t at) {
@@ -269,17 +266,18 @@ static vf dot_panel(int64_t k, const float *a, tr_dtype type, const void *b, int
 
 // Where a vector of row p of B lies from column j on, packed or not.
 INLINE vf thin_b(const tr_gemm *g, int64_t p, int64_t j, int64_t left) {
-  if (!g->packed) return load(g->type_b, g->b, p * g->b_row + j, left);
-  return load(g->type_b, g->packed, j / TR_NR * g->packed_step + p * TR_NR + j % TR_NR, TR_VL);
+  if (!g->packed.at) return load(g->type_b, g->b, p * g->b_row + j, left);
+  return load(g->packed.type, g->packed.at, j / TR_NR * g->packed.step + p * TR_NR + j % TR_NR, TR_VL);
 }
 
 static void thin_dots(const tr_gemm *g, const float *a, int64_t j0, int64_t j1, float row[][TR_GEMM_THIN_COLS]) {
+  const tr_panels *b = &g->packed;
   for (int64_t i = 0; i < g->m; i++) {
-    for (int64_t j = j0; !g->packed && j < j1; j++)
+    for (int64_t j = j0; !b->at && j < j1; j++)
       row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
-    for (int64_t j = j0; g->packed && j < j1; j += TR_VL)
-      store_f32(&row[i][j - j0],
-                dot_panel(g->k, a + i * g->k, g->type_b, g->packed, j / TR_NR * g->packed_step + j % TR_NR), TR_VL);
+    for (int64_t j = j0; b->at && j < j1; j += TR_VL)
+      store_f32(&row[i][j - j0], dot_panel(g->k, a + i * g->k, b->type, b->at, j / TR_NR * b->step + j % TR_NR),
+                TR_VL);
   }
 }
 
