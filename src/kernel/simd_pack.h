@@ -10,6 +10,8 @@
 
 #include "kernel/simd_vector.h"
 
+enum { CHUNK = 32 }; // k at a time when rows are transposed: what is written stays in the first-level cache
+
 typedef float vf4 __attribute__((vector_size(16)));
 typedef uint32_t vu4 __attribute__((vector_size(16)));
 typedef uint16_t vh4 __attribute__((vector_size(8)));
@@ -97,10 +99,14 @@ INLINE void pack_panels_as(tr_dtype type, const void *src, int64_t row, int64_t 
       continue;
     }
     if (take < height) memset(dst, 0, (size_t)(height * k) * (to == TR_BF16 ? sizeof(tr_bf16) : sizeof(float)));
-    int64_t i = 0;
-    for (; i + 4 <= take; i += 4) pack_four_rows(type, src, (i0 + i) * row, row, k, height, to, dst, i);
-    for (; i < take; i++)
-      for (int64_t p = 0; p < k; p++) copy_one(type, src, (i0 + i) * row + p * col, to, dst, p * height + i);
+    for (int64_t p = 0; p < k; p += CHUNK) {
+      const int64_t n = tr__min(CHUNK, k - p);
+      int64_t i = 0;
+      for (; i + 4 <= take; i += 4)
+        pack_four_rows(type, src, (i0 + i) * row + p, row, n, height, to, dst, p * height + i);
+      for (; i < take; i++)
+        for (int64_t q = p; q < p + n; q++) copy_one(type, src, (i0 + i) * row + q * col, to, dst, q * height + i);
+    }
   }
 }
 
