@@ -96,6 +96,16 @@ static void arrive(tr_pool *pool, unsigned generation) {
   if (atomic_fetch_sub(&pool->remaining, 1) == 1) gate_open(&pool->finished, generation);
 }
 
+// The deepest call of a step comes at any time, and must not be the first to touch that part of the stack.
+__attribute__((noinline)) static void touch_stack(void) {
+  enum { PAGE = 4096 };
+  volatile char deep[TR_POOL_STACK];
+  for (int i = 0; i < TR_POOL_STACK; i += PAGE) {
+    deep[i] = 0;
+    (void)deep[i];
+  }
+}
+
 static void *worker_main(void *argument) {
   worker *self = argument;
   tr_pool *pool = self->pool;
@@ -103,6 +113,7 @@ static void *worker_main(void *argument) {
   snprintf(name, sizeof name, "trireme-w%d", self->index);
   pthread_setname_np(pthread_self(), name);
   tr_log_set_label(pool->label);
+  touch_stack();
   if (pool->init) pool->init(pool->user, self->index);
   arrive(pool, 1);
   for (unsigned generation = 1;; generation++) {
@@ -178,6 +189,7 @@ tr_status tr_pool_create(int nthread, int spin, void (*init)(void *user, int wor
     return tr_error(TR_ERR_MEMORY, "cannot start thread %d of %d: %s (see the limit on processes: ulimit -u)",
                     started, nthread, strerror(error));
   }
+  touch_stack();
   if (init) init(user, 0);
   wait_while(&pool->finished, 0, pool->nspin);
   *out = pool;

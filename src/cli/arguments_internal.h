@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Arguments of the commands that take a path and options: one table per command, from which parsing and every message
-// about a wrong use come. (train is different: its settings come from the option table of the train module.)
+// about a wrong use come. (train and bench are different: their settings come from option tables.)
 #ifndef TRIREME_CLI_ARGUMENTS_INTERNAL_H
 #define TRIREME_CLI_ARGUMENTS_INTERNAL_H
 
+#include "trireme/base/option.h"
 #include "trireme/base/status.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,12 @@ tr_status tr__cli_parse(const char *command, int argc, char **argv, const tr__ar
 // The same with any number of other arguments, which are moved to argv[1] .. argv[*npath].
 tr_status tr__cli_parse_paths(const char *command, int argc, char **argv, const tr__argument *table, size_t ntable,
                               size_t *npath);
+
+// Settings of a run: the run files among the arguments in their order, then "a.b=c", "--a-b=c", "--a-b c" and "-n RANKS" in
+// theirs. `flags` are words that stand alone (TR__ARGUMENT_FLAG). Every other argument goes to `rest`; NULL: there may be
+// none.
+tr_status tr__cli_settings(const char *command, tr_options *options, int argc, char **argv, const tr__argument *flags,
+                           size_t nflag, tr__argument_list *rest);
 
 // The folder to load from: `path` may be a checkpoint, a folder of checkpoints (its newest), a run's folder or a
 // Hugging Face folder. `verify`: compare hashes with the manifest where there is one.

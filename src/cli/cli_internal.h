@@ -16,7 +16,8 @@ int tr__cli_inspect(int argc, char **argv);
 int tr__cli_tokenize(int argc, char **argv);
 int tr__cli_convert(int argc, char **argv);
 int tr__cli_diff(int argc, char **argv);
-int tr__cli_man(int argc, char **argv); // the manual page, generated from the option table
+int tr__cli_bench(int argc, char **argv);
+int tr__cli_man(int argc, char **argv); // the manual pages, generated from the option tables
 
 // Print "trireme: <sentence>" to standard error and return the exit code of `status`.
 int tr__cli_fail(tr_status status);

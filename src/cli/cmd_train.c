@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `trireme train`: settings from files and arguments, the checked plan, the run, and the loss curve at the end.
+#include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/train/train.h"
 #include <signal.h>
@@ -39,74 +40,12 @@ typedef struct request {
   int print_config, dry_run, program, json;
 } request;
 
-static int is_run_file(const char *argument) {
-  size_t n = strlen(argument);
-  const char *equals = strchr(argument, '=');
-  if (equals && !memchr(argument, '/', (size_t)(equals - argument)))
-    return 0; // key=FILE.yaml; runs/lr=1/config.yaml is a file
-  return (n > 5 && strcmp(argument + n - 5, ".yaml") == 0) || (n > 4 && strcmp(argument + n - 4, ".yml") == 0);
-}
-
-static int *flag_of(request *want, const char *argument) {
-  if (strcmp(argument, "--print-config") == 0) return &want->print_config;
-  if (strcmp(argument, "--dry-run") == 0) return &want->dry_run;
-  if (strcmp(argument, "--program") == 0) return &want->program;
-  return strcmp(argument, "--json") == 0 ? &want->json : NULL;
-}
-
-// How many arguments from `argument` on belong together: a name that stands apart from its value takes the next one too.
-static int span(request *want, const char *argument) {
-  if (strcmp(argument, "-n") == 0) return 2;
-  return strncmp(argument, "--", 2) == 0 && !strchr(argument, '=') && !flag_of(want, argument) ? 2 : 1;
-}
-
-static tr_status apply_ranks(tr_options *options, const char *value) {
-  char text[64];
-  int64_t ranks;
-  size_t row = 0;
-  while (strcmp(tr_train_options[row].path, "run.ranks") != 0) row++;
-  double min = tr_train_options[row].min, max = tr_train_options[row].max;
-  if (tr_parse_count(value, &ranks) < 0 || (double)ranks < min || (double)ranks > max)
-    return tr_error(TR_ERR_CONFIG, "-n takes the number of ranks, from %.0f to %.0f, not '%.40s'", min, max, value);
-  snprintf(text, sizeof text, "run.ranks=%lld", (long long)ranks);
-  return tr_options_apply_argument(options, text);
-}
-
-// "--num-layers 3" is "--num-layers=3".
-static tr_status apply_pair(tr_options *options, const char *name, const char *value) {
-  tr_text text = {0};
-  tr_text_append(&text, "%s=%s", name, value);
-  tr_status status = text.failed ? tr_error(TR_ERR_MEMORY, "no memory for the argument %.80s", name)
-                                 : tr_options_apply_argument(options, text.data);
-  tr_text_free(&text);
-  return status;
-}
-
-// value: the next argument, for a name that stands apart from it; NULL: there is none.
-static tr_status apply_argument(tr_options *options, const char *argument, const char *value, request *want) {
-  int *flag = flag_of(want, argument);
-  if (flag) return *flag = 1, TR_OK;
-  if (strncmp(argument, "-n", 2) == 0) {
-    if (argument[2]) value = argument + 2 + (argument[2] == '=');
-    return value && *value ? apply_ranks(options, value) : tr__cli_usage("train", "-n needs the number of ranks");
-  }
-  if (is_run_file(argument)) return TR_OK; // read before: arguments win over files wherever they stand
-  if (strchr(argument, '=')) return tr_options_apply_argument(options, argument);
-  if (strncmp(argument, "--", 2) == 0 && value && strncmp(value, "--", 2) != 0)
-    return apply_pair(options, argument, value);
-  if (argument[0] == '-') return tr__cli_usage("train", "there is no option '%s' without a value", argument);
-  return tr__cli_usage("train", "'%s' is neither a run file (*.yaml) nor key=value", argument);
-}
-
 static tr_status read_settings(tr_options *options, int argc, char **argv, request *want) {
-  for (int i = 1; i < argc; i += span(want, argv[i])) {
-    tr_yaml *yaml;
-    if (!is_run_file(argv[i])) continue;
-    TR_TRY(tr_yaml_load(argv[i], &yaml));
-    TR_TRY(tr_options_apply_yaml(options, yaml));
-  }
-  for (int i = 1; i < argc; i += span(want, argv[i]))
-    TR_TRY(apply_argument(options, argv[i], i + 1 < argc ? argv[i + 1] : NULL, want));
+  const tr__argument flags[] = {{.name = "--print-config", .kind = TR__ARGUMENT_FLAG, .out = &want->print_config},
+                                {.name = "--dry-run", .kind = TR__ARGUMENT_FLAG, .out = &want->dry_run},
+                                {.name = "--program", .kind = TR__ARGUMENT_FLAG, .out = &want->program},
+                                {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &want->json}};
+  TR_TRY(tr__cli_settings("train", options, argc, argv, flags, sizeof flags / sizeof *flags, NULL));
   want->dry_run |= want->program | want->json;
   return TR_OK;
 }

@@ -139,6 +139,7 @@ typedef struct tr__job {
 
 tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
 void tr__job_destroy(tr__job *job);
+size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 // Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
 
@@ -182,6 +183,7 @@ typedef enum tr__kind {
   TR__NONE,
   TR__ALLREDUCE,
   TR__REDUCE_SCATTER,
+  TR__REDUCE_SCATTER_V,
   TR__ALLGATHER,
   TR__BROADCAST,
   TR__BARRIER,
@@ -209,7 +211,13 @@ struct tr_request {
   size_t nelem, width, nbyte; // width: bytes of an element; nbyte: of this rank's contribution
   tr_dtype type;
   tr_reduce_op op;
-  int root; // group index: root, or peer of a send or receive
+  int root; // group index: root, or peer of a send or receive; reduce-scatter-v: a hash of `start`
+  // Reduce-scatter-v: whose part begins where, what this rank's part becomes, and who is told of it.
+  const size_t *start;
+  tr_dtype dst_type;
+  size_t grain, told; // told: elements that `done` knows of
+  tr_part_done done_part;
+  void *user;
   // How far it is.
   int cursor;                     // group index of the peer looked at next
   size_t at;                      // elements or bytes of the direct work done
@@ -327,9 +335,12 @@ void tr__ladder_end(tr__ladder *ladder, tr_comm *comm);
 // ---- reductions (reduce.c) ----------------------------------------------------------------------
 
 int tr__reduce_supported(tr_dtype type, tr_reduce_op op);
-// Every dst[j][0..n) = op over src[0..nsrc)[0..n), one aligned binary tree, rounded once. A dst may be a src.
-void tr__reduce(tr_dtype type, tr_reduce_op op, int nsrc, const char *const *src, int ndst, char *const *dst,
-                size_t n);
+// Every dst[j][0..n) = op over src[0..nsrc)[0..n), one aligned binary tree, rounded once. A dst may be a src. dst_type is
+// `type`, or f32 for a narrow floating type.
+void tr__reduce(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
+                char *const *dst, size_t n);
+// Reduce-scatter-v: `count` elements of this rank's part are written now; tell of all whole grains of them.
+void tr__tell_part(tr_request *r, size_t count);
 
 // ---- launcher -----------------------------------------------------------------------------------
 

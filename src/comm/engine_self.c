@@ -8,7 +8,13 @@
 #include "comm_internal.h"
 #include <string.h>
 
-static void copy(const tr_request *r) {
+static void copy(tr_request *r) {
+  if (r->kind == TR__REDUCE_SCATTER_V) {
+    if (r->nelem && (r->src != r->dst || r->type != r->dst_type))
+      tr_convert(r->type, r->src, r->dst_type, r->dst, r->nelem);
+    tr__tell_part(r, r->nelem);
+    return;
+  }
   if (r->nbyte && r->src != r->dst) memmove(r->dst, r->src, r->nbyte);
 }
 

@@ -61,7 +61,8 @@ static void copy(char *dst, const char *src, size_t nbyte) {
 
 // dst = op over the ranks' buffers, from a table of one address per rank.
 static void reduce(const tr_request *r, const char **src, int ndst, char **dst, size_t n) {
-  tr__reduce(r->type, r->op, r->group->size, src, ndst, dst, n);
+  tr_dtype to = r->kind == TR__REDUCE_SCATTER_V ? r->dst_type : r->type;
+  tr__reduce(r->type, to, r->op, r->group->size, src, ndst, dst, n);
 }
 
 // ---- sizes --------------------------------------------------------------------------------------
@@ -149,6 +150,46 @@ static void reduce_scatter_stage_work(tr_request *r, size_t at, size_t n, int ha
   reduce(r, src, 1, &dst, n);
 }
 
+// ---- reduce-scatter of uneven parts -------------------------------------------------------------
+
+static size_t own_start(const tr_request *r) { return r->start[r->group->index]; }
+static size_t own_count(const tr_request *r) { return r->start[r->group->index + 1] - own_start(r); }
+
+// Elements [at, at + n) of this rank's part, from a table of one address per rank.
+static void reduce_part(tr_request *r, const char **src, size_t at, size_t n) {
+  char *dst = r->dst + at * tr_dtype_size(r->dst_type);
+  reduce(r, src, 1, &dst, n);
+  tr__tell_part(r, at + n);
+}
+
+static void reduce_scatter_v_combine(tr_request *r) {
+  const char *src[TR__RANKS];
+  for (int i = 0; i < r->group->size; i++) src[i] = (const char *)record_of(r, i)->payload + own_start(r) * r->width;
+  reduce_part(r, src, 0, own_count(r));
+}
+
+// Pieces of whole grains, so that each is told of while it is in the cache.
+static int reduce_scatter_v_work(tr_request *r) {
+  size_t n = TR__PIECE / r->width / (size_t)r->group->size, left = own_count(r) - r->at;
+  n = n > r->grain ? n / r->grain * r->grain : r->grain;
+  n = smaller(n, left);
+  const char *src[TR__RANKS];
+  for (int i = 0; i < r->group->size; i++) src[i] = buffer_of(r, i) + (own_start(r) + r->at) * r->width;
+  reduce_part(r, src, r->at, n);
+  r->at += n;
+  return n == left;
+}
+
+// A chunk is a range of the whole; each rank sums what of it is its own.
+static void reduce_scatter_v_stage_work(tr_request *r, size_t at, size_t n, int half) {
+  size_t first = own_start(r), last = first + own_count(r);
+  size_t begin = at > first ? at : first, end = smaller(at + n, last);
+  if (begin >= end) return;
+  const char *src[TR__RANKS];
+  for (int i = 0; i < r->group->size; i++) src[i] = half_of(r, i, half) + (begin - at) * r->width;
+  reduce_part(r, src, begin - first, end - begin);
+}
+
 // ---- all-gather and broadcast: pull -------------------------------------------------------------
 
 static void allgather_combine(tr_request *r) {
@@ -206,6 +247,12 @@ static const collective collectives[TR__KINDS] = {
                             .chunk = chunk_shared,
                             .stage_in = reduce_scatter_stage_in,
                             .stage_work = reduce_scatter_stage_work},
+    [TR__REDUCE_SCATTER_V] = {.payload = payload_nbyte,
+                              .combine = reduce_scatter_v_combine,
+                              .work = reduce_scatter_v_work,
+                              .chunk = chunk_whole,
+                              .stage_in = allreduce_stage_in,
+                              .stage_work = reduce_scatter_v_stage_work},
     [TR__ALLGATHER] = {.payload = payload_nbyte,
                        .combine = allgather_combine,
                        .work = allgather_work,
@@ -286,7 +333,7 @@ static int equal_calls(const tr__record *a, const tr__record *b) {
 
 static void describe_call(const tr__record *c, char *out, size_t nbyte) {
   static const char *const ops[] = {"sum", "max", "average"};
-  int reduces = c->kind == TR__ALLREDUCE || c->kind == TR__REDUCE_SCATTER;
+  int reduces = c->kind == TR__ALLREDUCE || c->kind == TR__REDUCE_SCATTER || c->kind == TR__REDUCE_SCATTER_V;
   char extra[48] = "";
   if (reduces) snprintf(extra, sizeof extra, ", %s", ops[c->op]);
   if (c->kind == TR__BROADCAST) snprintf(extra, sizeof extra, ", root %d", c->root);

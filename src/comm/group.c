@@ -126,6 +126,25 @@ void tr__slot_leave(tr_group *g) {
 
 // ---- the object ---------------------------------------------------------------------------------
 
+static void touch(const void *at, size_t nbyte) {
+  enum { PAGE = 4096 }; // the smallest there is
+  const volatile char *byte = at;
+  for (size_t i = 0; i < nbyte; i += PAGE) (void)byte[i];
+  if (nbyte) (void)byte[nbyte - 1];
+}
+
+// Which record an operation gets changes from step to step, and others are looked at only when a wait is long: their pages
+// are faulted in here, not in a step.
+static void touch_pages(const tr_group *g) {
+  const tr__job *job = g->comm->job;
+  if (g->engine == &tr__engine_self) return;
+  touch(job->control, sizeof *job->control);
+  for (int i = 0; i < g->size; i++) {
+    touch(&job->page[g->ranks[i]], sizeof *job->page);
+    touch(tr__ring_of(job, g->slot, g->ranks[i]), sizeof(tr__ring));
+  }
+}
+
 // One block: the group, then its arrays.
 static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *name) {
   size_t count = (size_t)n;
@@ -177,6 +196,7 @@ tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char
     free(g);
     return status;
   }
+  touch_pages(g);
   *out = g;
   return TR_OK;
 }
@@ -187,8 +207,23 @@ tr_status tr__group_world(tr_comm *comm, tr_group **out) {
   tr_group *g = allocate(comm, ranks, comm->job->options.nrank, "world");
   if (!g) return tr_error(TR_ERR_MEMORY, "no memory for the group of all %d ranks", comm->job->options.nrank);
   g->epoch = 1; // slot 0, prepared by the launcher
+  touch_pages(g);
   *out = g;
   return TR_OK;
+}
+
+tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
+  void *memory = NULL;
+  char why[256] = "";
+  if (g->index == 0) {
+    memory = tr_arena_alloc(&g->comm->arena, nbyte);
+    if (!memory) snprintf(why, sizeof why, "%s", tr_status_text());
+  }
+  TR_TRY(tr_group_broadcast(g, &memory, sizeof memory, TR_U8, 0, NULL)); // arenas lie at equal addresses in all ranks
+  *out = memory;
+  if (memory || nbyte == 0) return TR_OK;
+  return tr_error(TR_ERR_MEMORY, "group '%s' has no room for %zu shared bytes in the arena of rank %d%s%s", g->name,
+                  nbyte, g->ranks[0], *why ? ": " : "", why);
 }
 
 void tr__group_free(tr_group *g) {

@@ -7,6 +7,7 @@
 #include "comm_internal.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
+#include "trireme/base/memory.h"
 #include "trireme/base/text.h"
 #include <errno.h>
 #include <stdio.h>
@@ -55,10 +56,11 @@ static size_t available_memory(void) {
 
 static tr_status check_memory(const tr_launch_options *o) {
   size_t have = available_memory();
-  if ((double)o->arena_nbyte * o->nrank <= (double)have) return TR_OK;
+  double need = (double)o->arena_nbyte * o->nrank + (double)o->once_nbyte;
+  if (need <= (double)have) return TR_OK;
   char each[32], all[32], there[32];
   tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
-  tr_format_bytes(all, sizeof all, (double)o->arena_nbyte * o->nrank);
+  tr_format_bytes(all, sizeof all, need);
   tr_format_bytes(there, sizeof there, (double)have);
   return tr_error(TR_ERR_MEMORY,
                   "%d ranks with %s of shared memory each need %s, but %s are available: use fewer "
@@ -81,6 +83,13 @@ static tr_status map_arenas(tr__job *job) {
     TR_TRY(map_file(name, job->arenas + (size_t)r * job->arena_stride, job->arena_stride));
   }
   return TR_OK;
+}
+
+size_t tr_launch_bytes(int nrank, int ngroup) {
+  size_t n = (size_t)nrank;
+  size_t rings = nrank > 1 ? (size_t)ngroup * n * sizeof(tr__ring) : 0; // a rank alone does not post what it does
+  return round_to_pages(sizeof(tr__control)) + round_to_pages(n * sizeof(tr__rank_page)) +
+         round_to_pages(n * TR__SLOTS * sizeof(tr__mail)) + round_to_pages(rings);
 }
 
 // Cut `nbyte` from the control range; `base` NULL only counts.
@@ -130,7 +139,7 @@ tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
   memset(job, 0, sizeof *job);
   job->options = *options;
   job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
-  job->arena_stride = round_to_pages(options->arena_nbyte ? options->arena_nbyte : 1);
+  job->arena_stride = round_to_pages(options->arena_nbyte + options->once_nbyte + 1);
   TR_TRY(check_memory(options));
   tr_status status = map_arenas(job);
   if (status == TR_OK) status = map_control(job);
@@ -146,6 +155,25 @@ void tr__job_destroy(tr__job *job) {
   if (job->arenas) munmap(job->arenas, job->arena_stride * (size_t)job->options.nrank);
   if (job->shared) munmap(job->shared, job->shared_nbyte);
   job->arenas = job->shared = NULL;
+}
+
+// Group slots are given out lowest first, so only the front of each table is in use.
+static size_t control_taken(const tr__job *job) {
+  size_t n = (size_t)job->options.nrank, slots = 0;
+  uint64_t used = 0;
+  for (size_t r = 0; r < n; r++) used |= atomic_load(&job->page[r].slots);
+  while (slots < TR__SLOTS && used >> slots) slots++;
+  return tr_memory_shared(job->control, (size_t)((char *)job->ring - (char *)job->control)) +
+         tr_memory_shared(job->ring, slots * n * sizeof *job->ring) +
+         tr_memory_shared(job->channel, slots * n * n * sizeof *job->channel) +
+         tr_memory_shared(job->stage, slots * n * sizeof *job->stage) +
+         tr_memory_shared(job->courier, n * sizeof *job->courier);
+}
+
+size_t tr__job_taken(const tr__job *job, int rank) {
+  if (job->options.mode == TR_LAUNCH_THREADS) return 0;
+  size_t arena = tr_memory_shared(job->arenas + (size_t)rank * job->arena_stride, job->arena_stride);
+  return arena + (rank == 0 ? control_taken(job) : 0);
 }
 
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte) {

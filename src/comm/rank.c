@@ -36,12 +36,23 @@ static tr_status fault_in(char *at, size_t nbyte, tr_comm *comm, tr_arena *arena
                   size, rank, strerror(errno));
 }
 
+static size_t arena_nbyte(const tr__job *job, int rank) {
+  return job->options.arena_nbyte + (rank == 0 ? job->options.once_nbyte : 0);
+}
+
+static size_t arena_pages(const tr__job *job, int rank) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (arena_nbyte(job, rank) + page - 1) / page * page;
+}
+
 // The arenas this rank will use: its own, then, where speed is the aim, all.
 static tr_status fault_in_arenas(tr_comm *comm) {
   const tr__job *job = comm->job;
-  TR_TRY(fault_in(comm->arena.base, job->arena_stride, comm, &comm->arena));
+  TR_TRY(fault_in(comm->arena.base, arena_pages(job, comm->rank), comm, &comm->arena));
   if (!job->spin || job->options.nrank == 1 || job->options.mode != TR_LAUNCH_PROCESSES) return TR_OK;
-  return fault_in(job->arenas, job->arena_stride * (size_t)job->options.nrank, comm, NULL);
+  for (int r = 0; r < job->options.nrank; r++)
+    TR_TRY(fault_in(job->arenas + (size_t)r * job->arena_stride, arena_pages(job, r), comm, NULL));
+  return TR_OK;
 }
 
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
@@ -53,7 +64,7 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
       job->options.mode == TR_LAUNCH_THREADS && job->options.nrank == 1 ? &tr__engine_self : &tr__engine_shm;
   comm->spins = job->spin ? SPINS : 0;
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
-  tr_arena_wrap(&comm->arena, "shared", arena, job->options.arena_nbyte);
+  tr_arena_wrap(&comm->arena, "shared", arena, arena_nbyte(job, rank));
   tr_status status = fault_in_arenas(comm);
   if (status == TR_OK) status = tr__group_world(comm, &comm->world);
   if (status < 0) {
@@ -113,6 +124,8 @@ tr_arena *tr_comm_arena(tr_comm *comm) { return &comm->arena; }
 int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
 tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }
 tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
+
+size_t tr_comm_memory(const tr_comm *comm) { return tr__job_taken(comm->job, comm->rank); }
 
 void tr_comm_beat(tr_comm *comm) { atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed); }
 

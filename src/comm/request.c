@@ -20,6 +20,7 @@ static const char *const kind_names[TR__KINDS] = {
     [TR__NONE] = "nothing",
     [TR__ALLREDUCE] = "all-reduce",
     [TR__REDUCE_SCATTER] = "reduce-scatter",
+    [TR__REDUCE_SCATTER_V] = "reduce-scatter-v",
     [TR__ALLGATHER] = "all-gather",
     [TR__BROADCAST] = "broadcast",
     [TR__BARRIER] = "barrier",
@@ -28,9 +29,16 @@ static const char *const kind_names[TR__KINDS] = {
     [TR__CREATE] = "creation",
 };
 static const char *const hook_names[TR__KINDS] = {
-    [TR__NONE] = "none",           [TR__ALLREDUCE] = "allreduce", [TR__REDUCE_SCATTER] = "reduce_scatter",
-    [TR__ALLGATHER] = "allgather", [TR__BROADCAST] = "broadcast", [TR__BARRIER] = "barrier",
-    [TR__SEND] = "send",           [TR__RECV] = "recv",           [TR__CREATE] = "create",
+    [TR__NONE] = "none",
+    [TR__ALLREDUCE] = "allreduce",
+    [TR__REDUCE_SCATTER] = "reduce_scatter",
+    [TR__REDUCE_SCATTER_V] = "reduce_scatter_v",
+    [TR__ALLGATHER] = "allgather",
+    [TR__BROADCAST] = "broadcast",
+    [TR__BARRIER] = "barrier",
+    [TR__SEND] = "send",
+    [TR__RECV] = "recv",
+    [TR__CREATE] = "create",
 };
 static const char *const point_names[TR__POINTS] = {
     [TR__AT_START] = "start", [TR__AT_READY] = "ready", [TR__AT_WORK] = "copy",
@@ -40,7 +48,7 @@ static const char *const point_names[TR__POINTS] = {
 const char *tr__kind_name(tr__kind kind) { return (unsigned)kind < TR__KINDS ? kind_names[kind] : "?"; }
 
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point) {
-  int reduces = kind == TR__ALLREDUCE || kind == TR__REDUCE_SCATTER;
+  int reduces = kind == TR__ALLREDUCE || kind == TR__REDUCE_SCATTER || kind == TR__REDUCE_SCATTER_V;
   char name[48];
   snprintf(name, sizeof name, "%s.%s", hook_names[kind],
            point == TR__AT_WORK && reduces ? "reduce" : point_names[point]);
@@ -172,7 +180,7 @@ tr_status tr_request_wait(tr_request *r) {
   return stopping < 0 ? give_up(r, stopping) : collect(r);
 }
 
-static tr_status start(tr_request *r, tr_request **out) {
+static tr_status start_request(tr_request *r, tr_request **out) {
   tr_comm *comm = r->group->comm;
   tr__hook(comm, r->kind, TR__AT_START);
   comm->counters.operations++;
@@ -218,10 +226,10 @@ static tr_status no_memory(const tr_group *g, tr__kind kind) {
   return tr_error(TR_ERR_MEMORY, "%s of group '%s': no memory for a request", tr__kind_name(kind), g->name);
 }
 
-static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
-                            tr_reduce_op op, int root, tr_request **out) {
+static tr_request *new_collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
+                                  tr_reduce_op op, int root) {
   tr_request *r = tr__request_new(g, kind);
-  if (!r) return no_memory(g, kind);
+  if (!r) return NULL;
   r->src = src;
   r->dst = dst;
   r->nelem = nelem;
@@ -231,7 +239,13 @@ static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *d
   r->width = tr_dtype_size(type);
   r->nbyte = nelem * r->width * (kind == TR__REDUCE_SCATTER ? (size_t)g->size : 1);
   r->seq = g->next++;
-  return start(r, out);
+  return r;
+}
+
+static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
+                            tr_reduce_op op, int root, tr_request **out) {
+  tr_request *r = new_collective(g, kind, src, dst, nelem, type, op, root);
+  return r ? start_request(r, out) : no_memory(g, kind);
 }
 
 static tr_status channel_call(tr_group *g, tr__kind kind, int peer, const void *src, void *dst, size_t nbyte,
@@ -247,7 +261,7 @@ static tr_status channel_call(tr_group *g, tr__kind kind, int peer, const void *
   r->type = TR_U8;
   r->root = peer;
   r->seq = (kind == TR__SEND ? g->send_next : g->recv_next)[peer]++;
-  return start(r, out);
+  return start_request(r, out);
 }
 
 // ---- the calls ----------------------------------------------------------------------------------
@@ -264,6 +278,49 @@ tr_status tr_group_reduce_scatter(tr_group *g, void *src, void *dst, size_t nele
   TR_TRY(check_op(g, TR__REDUCE_SCATTER, type, op));
   TR_TRY(check_call(g, TR__REDUCE_SCATTER, src, dst, nelem, type));
   return collective(g, TR__REDUCE_SCATTER, src, dst, nelem, type, op, 0, request);
+}
+
+static uint32_t hash_starts(const size_t *start, int n) {
+  uint64_t h = 0x9e3779b97f4a7c15u;
+  for (int i = 0; i < n; i++) h = (h ^ start[i]) * 0x100000001b3u, h ^= h >> 29;
+  return (uint32_t)(h >> 32) & 0x7fffffffu;
+}
+
+static tr_status check_parts(const tr_group *g, const size_t *start, tr_dtype type, tr_dtype dst_type) {
+  const char *name = tr__kind_name(TR__REDUCE_SCATTER_V);
+  for (int i = 0; i < g->size; i++)
+    if (start[i] > start[i + 1])
+      return tr_error(TR_ERR_USAGE, "%s of group '%s': part %d starts at %zu and ends at %zu", name, g->name, i,
+                      start[i], start[i + 1]);
+  int widens = dst_type == TR_F32 && (type == TR_BF16 || type == TR_F16);
+  if (dst_type == type || widens) return TR_OK;
+  return tr_error(TR_ERR_USAGE, "%s of group '%s': sums of this type go to the same type, or f32 for narrow floats",
+                  name, g->name);
+}
+
+void tr__tell_part(tr_request *r, size_t count) {
+  size_t all = r->start[r->group->index + 1] - r->start[r->group->index];
+  size_t whole = count == all ? all : count / r->grain * r->grain;
+  if (r->done_part && whole > r->told) r->done_part(r->user, r->told, whole - r->told);
+  r->told = whole;
+}
+
+tr_status tr_group_reduce_scatter_v(tr_group *g, void *src, void *dst, const size_t *start, tr_dtype type,
+                                    tr_dtype dst_type, tr_reduce_op op, size_t grain, tr_part_done done, void *user,
+                                    tr_request **request) {
+  TR_TRY(check_op(g, TR__REDUCE_SCATTER_V, type, op));
+  TR_TRY(check_parts(g, start, type, dst_type));
+  size_t total = start[g->size], own = start[g->index + 1] - start[g->index];
+  TR_TRY(check_call(g, TR__REDUCE_SCATTER_V, src, own ? dst : src, total, type));
+  tr_request *r =
+      new_collective(g, TR__REDUCE_SCATTER_V, src, dst, total, type, op, (int)hash_starts(start, g->size + 1));
+  if (!r) return no_memory(g, TR__REDUCE_SCATTER_V);
+  r->start = start;
+  r->dst_type = dst_type;
+  r->grain = grain ? grain : 1;
+  r->done_part = done;
+  r->user = user;
+  return start_request(r, request);
 }
 
 tr_status tr_group_allgather(tr_group *g, const void *src, void *dst, size_t nelem, tr_dtype type,

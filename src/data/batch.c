@@ -6,6 +6,7 @@
 //   position 0 1 2 3 4 5 0 1 2 3 4 0 1 2 3 4
 //
 // All sizes are fixed by tr_batch_create: filling never allocates.
+#include "data/corpus_internal.h"
 #include "data/source_internal.h"
 
 #include <stdlib.h>
@@ -33,6 +34,14 @@ tr_status tr_batch_create(int nsample_capacity, int64_t sequence, tr_batch *out)
   }
   *out = batch;
   return TR_OK;
+}
+
+size_t tr_batch_bytes(int nsample_capacity, int64_t sequence) {
+  enum { BLOCKS = 5, HEAD = 16 }; // what the allocator adds to a block
+  const tr_batch *batch = NULL;
+  size_t row = sizeof *batch->token + sizeof *batch->target + sizeof *batch->position + sizeof *batch->sample;
+  return (size_t)nsample_capacity * (size_t)sequence * (row + sizeof *batch->start) + sizeof *batch->start +
+         BLOCKS * HEAD;
 }
 
 void tr_batch_destroy(tr_batch *batch) {
@@ -87,8 +96,8 @@ static tr_status add_run(const tr_source *source, const tr__part *part, tr__run 
     return tr_error(TR_ERR_USAGE, "sample %lld does not fit: the batch has %lld rows", (long long)index,
                     (long long)batch->rows_capacity);
   }
-  TR_TRY(tr_corpus_read(part->corpus, run.first, run.count, batch->token + row));
-  TR_TRY(tr_corpus_read(part->corpus, run.first + 1, run.count, batch->target + row));
+  TR_TRY(tr__corpus_copy(part->corpus, run.first, run.count, batch->token + row));
+  TR_TRY(tr__corpus_copy(part->corpus, run.first + 1, run.count, batch->target + row));
   for (int64_t r = row; r < row + run.count; r++) batch->sample[r] = index;
   batch->rows += run.count;
   batch->valid += run.count;
@@ -111,11 +120,25 @@ static tr_status add_sample(const tr_source *source, int validation, int64_t ind
   return TR_OK;
 }
 
+// What was copied was really in the files: asked once for samples of one corpus that follow each other, not for each.
+static tr_status check_corpora(const tr_source *source, int validation, const int64_t *index, int count) {
+  const tr_corpus *checked = NULL;
+  for (int i = 0; i < count; i++) {
+    size_t corpus;
+    int64_t sample;
+    tr_source_locate(source, validation, index[i], &corpus, &sample);
+    const tr_corpus *own = source->part[validation ? TR__VALIDATION : TR__TRAIN][corpus].corpus;
+    if (own != checked) TR_TRY(tr__corpus_check(own));
+    checked = own;
+  }
+  return TR_OK;
+}
+
 tr_status tr_batch_fill(const tr_source *source, int validation, const int64_t *index, int count, tr_batch *batch) {
   TR_TRY(check_request(source, validation, index, count, batch));
   batch->nsample = batch->nseq = 0;
   batch->rows = batch->valid = 0;
   batch->start[0] = 0;
   for (int i = 0; i < count; i++) TR_TRY(add_sample(source, validation, index[i], batch));
-  return TR_OK;
+  return check_corpora(source, validation, index, count);
 }

@@ -254,7 +254,7 @@ static tr_status bad_token(const tr_corpus *corpus, int64_t first, const unsigne
       corpus->bin.path, token, (long long)(first + i), (unsigned long long)limit);
 }
 
-tr_status tr_corpus_read(const tr_corpus *corpus, int64_t first, int64_t count, int32_t *out) {
+tr_status tr__corpus_copy(const tr_corpus *corpus, int64_t first, int64_t count, int32_t *out) {
   if (first < 0 || count < 0 || first > corpus->tokens - count) {
     return tr_error(TR_ERR_USAGE, "%s: tokens %lld and %lld more do not exist; it has %lld", corpus->bin.path,
                     (long long)first, (long long)count, (long long)corpus->tokens);
@@ -272,7 +272,14 @@ tr_status tr_corpus_read(const tr_corpus *corpus, int64_t first, int64_t count, 
     out += n;
     count -= n;
   }
-  return check_whole(&corpus->bin);
+  return TR_OK;
+}
+
+tr_status tr__corpus_check(const tr_corpus *corpus) { return check_whole(&corpus->bin); }
+
+tr_status tr_corpus_read(const tr_corpus *corpus, int64_t first, int64_t count, int32_t *out) {
+  TR_TRY(tr__corpus_copy(corpus, first, count, out));
+  return tr__corpus_check(corpus);
 }
 
 // A growing list of where documents start.

@@ -70,6 +70,10 @@ struct tr_corpus {
   int64_t ndocument;
 };
 
+// tr_corpus_read in two parts: what was copied counts once the file is found whole after it. One check does for many copies.
+tr_status tr__corpus_copy(const tr_corpus *corpus, int64_t first, int64_t count, int32_t *out);
+tr_status tr__corpus_check(const tr_corpus *corpus);
+
 // Check corpus->idx against corpus->bin and set type, unit, tokens and megatron.
 tr_status tr__megatron_open(tr_corpus *corpus);
 // The bounds of its documents in tokens: sets start and ndocument.

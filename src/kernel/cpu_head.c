@@ -4,7 +4,7 @@
 //                                dx = G W                           dw (+)= G^T x
 // The vocabulary goes through the products in blocks of VOCAB columns, so the packed weights stay in the
 // caches. Tiles run in ascending order: the order of every sum depends on sizes only. On AMX the gradient
-// tile is rounded to bf16, so that oneDNN can take it; elsewhere it stays f32. (The idea of computing the
+// tile is rounded to bf16, which its tiles take; elsewhere it stays f32. (The idea of computing the
 // gradient within the forward pass, tile by tile: Hsu et al., "Liger Kernel", 2024.)
 #include "kernel/cpu_table_internal.h"
 
@@ -67,7 +67,6 @@ static void softmax_task(void *context, int task, int worker) {
 
 static tr_status tile_logits(const head_job *j) {
   const tr_head_loss *p = j->p;
-  const int64_t nr = tr__simd(j->c)->nr;
   for (int64_t v = 0; v < p->vocab; v += VOCAB) {
     tr_gemm g = {.m = j->rows,
                  .n = tr__min(VOCAB, p->vocab - v),
@@ -78,10 +77,7 @@ static tr_status tile_logits(const head_job *j) {
     g.a = tr__elem(p->type, p->x, j->row0 * p->width), g.a_row = p->width, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = 1, g.b_col = p->width;
     g.c = j->logits + v, g.ldc = j->ld;
-    if (p->packed[TR_PACK_FORWARD]) { // whole panels of vocabulary rows
-      g.packed = (tr_panels){.type = p->type, .step = p->width * nr};
-      g.packed.at = tr__elem(p->type, p->packed[TR_PACK_FORWARD], v / nr * g.packed.step);
-    }
+    if (p->packed[TR_PACK_FORWARD]) tr__gemm_from_packed(j->c, &g, p->packed[TR_PACK_FORWARD], p->width, v, 0);
     TR_TRY(tr__gemm(j->c, &g));
   }
   return TR_OK;
@@ -89,7 +85,6 @@ static tr_status tile_logits(const head_job *j) {
 
 static tr_status tile_dx(const head_job *j) {
   const tr_head_loss *p = j->p;
-  const int64_t nr = tr__simd(j->c)->nr;
   for (int64_t v = 0; v < p->vocab; v += VOCAB) {
     tr_gemm g = {.m = j->rows,
                  .n = p->width,
@@ -100,10 +95,7 @@ static tr_status tile_dx(const head_job *j) {
     g.a = tr__elem(j->gradient_type, j->gradient, v), g.a_row = j->ld, g.a_col = 1;
     g.b = tr__elem(p->type, p->w, v * p->width), g.b_row = p->width, g.b_col = 1;
     g.c = j->dx, g.ldc = p->width, g.add = v > 0;
-    if (p->packed[TR_PACK_BACKWARD]) { // rows v .. of every panel
-      g.packed = (tr_panels){.type = p->type, .step = p->vocab * nr};
-      g.packed.at = tr__elem(p->type, p->packed[TR_PACK_BACKWARD], v * nr);
-    }
+    if (p->packed[TR_PACK_BACKWARD]) tr__gemm_from_packed(j->c, &g, p->packed[TR_PACK_BACKWARD], p->vocab, 0, v);
     TR_TRY(tr__gemm(j->c, &g));
   }
   tr__simd(j->c)->convert((size_t)(j->rows * p->width), TR_F32, j->dx, p->type,
@@ -154,7 +146,7 @@ static tr_status head_allocate(head_job *j) {
   if (!j->logits || !j->dx) return TR_ERR_MEMORY;
   j->gradient = j->logits;
   j->gradient_type = TR_F32;
-  if (p->type == TR_BF16 && tr__backend(j->c)->dnnl) {
+  if (p->type == TR_BF16 && (tr__backend(j->c)->dnnl || tr__backend(j->c)->amx)) {
     j->gradient = tr_arena_alloc(j->c->scratch, rows * (size_t)j->ld * sizeof(tr_bf16));
     if (!j->gradient) return TR_ERR_MEMORY;
     j->gradient_type = TR_BF16;

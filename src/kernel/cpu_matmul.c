@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the fast CPU table.
 //
-// Three paths, chosen by shape and processor, never by the number of threads:
+// Four paths, chosen by shape and processor, never by the number of threads:
 //   thin    fewer than TR_GEMM_THIN rows (generation): matrix-vector products, B is read once, nothing is packed
 //   packed  B is packed by all workers, in slabs of columns so that a packed slab stays near the caches, unless it is a
 //           weight that was packed before; then each task computes one tile of C with the register-blocked micro-kernel
-//   oneDNN  bf16 on AMX: each task is one oneDNN call on a block of C, one thread per call
+//   tiles   bf16 on AMX: cpu_amx.c
+//   oneDNN  bf16 on AMX where the table of shapes there says so: each task is one oneDNN call on a block of C
 // Measured on an AVX2 machine the packed path is on a par with oneDNN's sgemm and matmul, takes bf16 without a
 // converted copy, and has no primitives to create; so f32 always takes it.
+#include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 
 enum { SLAB_BYTES = 16 << 20, WIDE_TASKS = 24 };
@@ -46,8 +48,12 @@ static tr_gemm_space *space_of(const gemm_job *j, int worker) {
 
 // For B as it is; one that is packed takes less.
 size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
-  if (m < TR_GEMM_THIN) return tr_arena_rounded((size_t)(m * k) * sizeof(float));
-  return tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) + (size_t)nthread * space_bytes(tr__simd_best());
+  const size_t tiles = tr__amx_wanted() ? tr__amx_gemm_scratch(m, n, k, nthread) : 0;
+  size_t vectors = tr_arena_rounded((size_t)(m * k) * sizeof(float));
+  if (m >= TR_GEMM_THIN)
+    vectors =
+        tr_arena_rounded((size_t)slab_floats(n, k) * sizeof(float)) + (size_t)nthread * space_bytes(tr__simd_best());
+  return tiles > vectors ? tiles : vectors;
 }
 
 static void tile_task(void *context, int task, int worker) {
@@ -84,13 +90,14 @@ static void gemm_slabs(const tr_compute *c, gemm_job *j, float *memory) {
 static tr_status gemm_packed(const tr_compute *c, const tr_gemm *g) {
   const size_t mark = tr_arena_mark(c->scratch), slab = (size_t)(slab_columns(g->n, g->k) * g->k);
   const int nthread = tr_pool_nthread(c->pool);
-  gemm_job job = {.g = g, .simd = tr__simd(c), .b = g->packed, .slab1 = g->n};
-  float *memory = g->packed.at ? NULL : tr_arena_alloc(c->scratch, slab * sizeof *memory);
+  gemm_job job = {.g = g, .simd = tr__simd(c), .slab1 = g->n};
+  job.b = (tr_panels){.type = g->type_b, .at = g->packed, .step = g->packed_step};
+  float *memory = g->packed ? NULL : tr_arena_alloc(c->scratch, slab * sizeof *memory);
   job.spaces = tr_arena_alloc(c->scratch, (size_t)nthread * space_bytes(job.simd));
-  const tr_status status = job.spaces && (memory || g->packed.at) ? TR_OK : TR_ERR_MEMORY;
+  const tr_status status = job.spaces && (memory || g->packed) ? TR_OK : TR_ERR_MEMORY;
   if (status == TR_OK) {
     for (int w = 0; w < nthread; w++) space_of(&job, w)->held = -1;
-    if (g->packed.at) {
+    if (g->packed) {
       run_tiles(c, &job);
     } else {
       gemm_slabs(c, &job, memory);
@@ -162,9 +169,11 @@ static tr_status gemm_dnnl(const tr_compute *c, tr_dnnl *dnnl, const tr_gemm *g)
 
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
-  if (g->m < TR_GEMM_THIN) return gemm_thin(c, g);
   const tr_backend *b = tr__backend(c);
-  if (b->dnnl && !g->packed.at && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0) {
+  const int tiles = tr__amx_takes(b, g);
+  if (g->m < TR_GEMM_THIN) return tiles && g->packed ? tr__amx_unpacked_gemm(c, g) : gemm_thin(c, g);
+  if (tiles) return tr__amx_gemm(c, g);
+  if (b->dnnl && !g->packed && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0) {
     const tr_status status = gemm_dnnl(c, b->dnnl, g);
     if (status != TR_PENDING) return status;
   }
@@ -192,8 +201,8 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
   g.aux = p->aux, g.epilogue = p->epilogue;
   if (p->b_packed) { // a whole weight
-    g.packed = (tr_panels){.type = p->type, .at = b, .step = p->k * tr__simd(c)->nr};
-    g.b_row = p->trans_b ? 1 : p->n, g.b_col = p->trans_b ? p->k : 1;
+    g.b = NULL, g.b_row = p->trans_b ? 1 : p->n, g.b_col = p->trans_b ? p->k : 1;
+    tr__gemm_from_packed(c, &g, b, p->k, 0, 0);
   }
   return tr__gemm(c, &g);
 }

@@ -5,6 +5,7 @@
 // elements, and strips of TR_STRIP columns where several rows add to one place (so no two tasks write the
 // same element and the order of a sum is the order of the rows). Products, attention and the head are in
 // files of their own.
+#include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 #include "kernel/cpu_table_internal.h"
 #include "trireme/base/cpu.h"
@@ -27,7 +28,8 @@ static tr_status cpu_open(tr_compute *c) {
   tr_backend *b = calloc(1, sizeof *b);
   if (!b) return tr_error(TR_ERR_MEMORY, "no memory for the state of the CPU kernels; free some memory");
   b->simd = tr__simd_best();
-  if (tr_cpu_isa() == TR_ISA_AMX) {
+  if (tr__amx_wanted()) b->amx = &tr__amx;
+  if (tr__dnnl_wanted()) {
     tr_status status = tr__dnnl_open(c->pool, &b->dnnl);
     if (status < 0) {
       free(b);

@@ -1,81 +1,39 @@
 // SPDX-License-Identifier: MIT
-// Attention, one task at a time: a block of query rows of one head forward, one key/value head of a sequence
-// backward. Included by simd_body.h only.
+// Attention, forward, for a few blocks of query rows of one head. Included by simd_body.h only; simd_attention_backward.h
+// is the other direction and takes from here what queries see of keys.
 //
-// Tiles of T = TR_ATTENTION_TILE query rows by T key rows, all in f32 scratch, with D = dim rounded up to the
-// micro-kernel's width (Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022):
-//   forward   S = Q K^T   online softmax -> P   O = O shrink + P V
-//   backward  S = Q K^T   dP = dO V^T   P = exp(S - lse)   dS = P (dP - delta)
-//             dV += P^T dO   dK += dS^T Q   dQ += dS K
-// Q is scaled when loaded, so S needs no scaling and dK comes out right. Tiles in which no key is visible, be it later
-// than the queries or before their window, are skipped. Backward keeps dK and dV of the whole sequence and dQ of one head in scratch: no two tasks write
-// the same output.
+// Blocks of T = TR_ATTENTION_TILE queries meet tiles of T keys (Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022), all
+// in f32 scratch:
+//   S = K Q^T [key][query]     P = exp(S - max), online     O = O shrink + P^T V
+// Scores lie with queries side by side in a vector: row maxima, sums, masks and dropout need no step across lanes, and
+// both products read P and K as they are. Q is scaled when loaded. A tile of keys is copied when it is first wanted and
+// serves all queries of its sequence that the same worker meets.
+//
+// What no query of a block sees is not worked on: tiles, panels of keys for a pair of columns, and keys for a panel of
+// queries. The exact bounds take positions that ascend by one, as they do within a sequence; others cost whole tiles.
 #ifndef TRIREME_KERNEL_SIMD_ATTENTION_H
 #define TRIREME_KERNEL_SIMD_ATTENTION_H
 
-#include "kernel/simd_gemm.h"
+#include "kernel/simd_tile.h"
 
-enum { T = TR_ATTENTION_TILE };
+// A block of queries. Entries behind the last one see nothing.
+typedef struct query_block {
+  const tr_attention *p;
+  int64_t row;                                         // first
+  int n, run;                                          // run: positions ascend by one
+  int32_t first[T], last[T];                           // positions that each sees
+  uint32_t sample_low[T], sample_high[T], position[T]; // for dropout
+} query_block;
 
-// C[m, n] (+)= A B on f32 scratch; m and n are rounded up to the micro-kernel, which all scratch is padded for.
-static void tile_product(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_col,
-                         const float *b, int64_t ldb, float *c, int64_t ldc, int add_c) {
-  for (int64_t j = 0; j < n; j += TR_NR)
-    for (int64_t i = 0; i < m; i += TR_MR)
-      micro_product(k, a + i * a_row, a_row, a_col, b + j, ldb, c + i * ldc + j, ldc, add_c);
-}
+typedef struct key_tile {
+  const int32_t *pos;
+  int n, run;
+  int32_t least, most;
+} key_tile;
 
-static int64_t padded_dim(int dim) { return tr__ceil_div(dim, TR_GEMM_PANEL) * TR_GEMM_PANEL; }
-static int64_t padded_rows(int64_t n) { return tr__ceil_div(n, T) * T; }
-
-// Rows r0 .. r1 - 1 of one head (starting at column `col` of an array with leading dimension ld) into dense
-// f32 rows of D floats, zero-padded to `rows` rows.
-static void load_rows(tr_dtype type, const void *src, int64_t ld, int64_t col, int64_t r0, int64_t r1, int64_t dim,
-                      float scale, int64_t rows, float *dst) {
-  const int64_t d = padded_dim((int)dim);
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t e = 0; e < d; e += TR_VL) {
-      const int inside = r0 + r < r1 && e < dim;
-      vf v = inside ? load(type, src, (r0 + r) * ld + col + e, dim - e) * scale : (vf){0};
-      store_f32(dst + r * d + e, v, TR_VL);
-    }
-}
-
-// The same rows transposed: dst[e * T + r], for a tile of T rows.
-static void load_transposed(tr_dtype type, const void *src, int64_t ld, int64_t col, int64_t r0, int64_t r1,
-                            int64_t dim, float *dst) {
-  pack_panels(type, tr__elem(type, src, r0 * ld + col), ld, 1, r1 - r0, dim, T, dst);
-}
-
-static void store_rows(tr_dtype type, void *dst, int64_t ld, int64_t col, int64_t r0, int64_t r1, int64_t dim,
-                       float scale, const float *src, int add_out) {
-  const int64_t d = padded_dim((int)dim);
-  for (int64_t r = r0; r < r1; r++)
-    for (int64_t e = 0; e < dim; e += TR_VL) {
-      const int64_t at = r * ld + col + e;
-      vf v = load_f32(src + (r - r0) * d + e, TR_VL) * scale;
-      if (add_out) v += load(type, dst, at, dim - e);
-      store(type, dst, at, v, dim - e);
-    }
-}
-
-typedef enum view { SEES_NONE, SEES_SOME, SEES_ALL } view;
-
-// What query rows q0 .. q1 - 1 see of key rows k0 .. k1 - 1.
-static view tile_view(const tr_attention *p, int64_t q0, int64_t q1, int64_t k0, int64_t k1) {
-  int32_t qmin = INT32_MAX, qmax = INT32_MIN, kmin = INT32_MAX, kmax = INT32_MIN;
-  const int64_t window = p->window ? p->window : INT64_MAX;
-  for (int64_t i = q0; i < q1; i++) {
-    qmin = p->query_pos[i] < qmin ? p->query_pos[i] : qmin;
-    qmax = p->query_pos[i] > qmax ? p->query_pos[i] : qmax;
-  }
-  for (int64_t j = k0; j < k1; j++) {
-    kmin = p->key_pos[j] < kmin ? p->key_pos[j] : kmin;
-    kmax = p->key_pos[j] > kmax ? p->key_pos[j] : kmax;
-  }
-  if (kmin > qmax || (int64_t)qmin - kmax >= window) return SEES_NONE;
-  return kmax <= qmin && (int64_t)qmax - kmin < window ? SEES_ALL : SEES_SOME;
-}
+typedef struct bounds {
+  int lo, hi;
+} bounds;
 
 // The first position that a query at `position` sees.
 static int32_t first_seen(const tr_attention *p, int32_t position) {
@@ -83,282 +41,325 @@ static int32_t first_seen(const tr_attention *p, int32_t position) {
   return p->window == 0 || p->window > before ? INT32_MIN : (int32_t)(position - p->window + 1);
 }
 
-// Lanes j .. of the key rows that the query row sees.
-INLINE vi visible(const tr_attention *p, int64_t query, int64_t key, int64_t left) {
-  const int32_t last = p->query_pos[query], first = first_seen(p, last);
-  vi position = {0};
-  if (left >= TR_VL) {
-    memcpy(&position, p->key_pos + key, sizeof position);
-    return (position <= last) & (position >= first);
-  }
-  memcpy(&position, p->key_pos + key, (size_t)left * sizeof(int32_t));
-  return (position <= last) & (position >= first) & first_lanes(left);
+static int ascends(const int32_t *pos, int n) {
+  int run = 1;
+  for (int i = 1; i < n; i++) run &= pos[i] == (int32_t)((uint32_t)pos[0] + (uint32_t)i);
+  return run;
 }
 
-// Dropout factors of one query row over n <= T key rows: one Philox run where key positions are consecutive.
-static void probability_factors(const tr_attention *p, int64_t query, int head, int64_t key, int n, float *factor) {
-  const int64_t base = head * p->dropout_stride;
-  int run = 1;
-  for (int j = 1; j < n; j++) run &= p->key_pos[key + j] == p->key_pos[key] + j;
-  if (run) {
-    keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key]), n, factor);
-    return;
+static void block_open(query_block *b, const tr_attention *p, int64_t q0, int64_t q1) {
+  b->p = p, b->row = q0, b->n = (int)(q1 - q0), b->run = ascends(p->query_pos + q0, b->n);
+  for (int i = 0; i < T; i++) {
+    b->first[i] = i < b->n ? first_seen(p, p->query_pos[q0 + i]) : INT32_MAX;
+    b->last[i] = i < b->n ? p->query_pos[q0 + i] : INT32_MIN;
   }
-  for (int j = 0; j < n; j++) keep_factors(&p->dropout, query, (uint32_t)(base + p->key_pos[key + j]), 1, factor + j);
+  if (p->dropout.p <= 0.0f) return;
+  for (int i = 0; i < T; i++) {
+    const int64_t row = q0 + (i < b->n ? i : 0);
+    b->sample_low[i] = (uint32_t)p->dropout.sample[row];
+    b->sample_high[i] = (uint32_t)((uint64_t)p->dropout.sample[row] >> 32);
+    b->position[i] = (uint32_t)p->dropout.position[row];
+  }
+}
+
+static key_tile key_tile_of(const tr_attention *p, int64_t k0, int64_t k1) {
+  key_tile k = {.pos = p->key_pos + k0, .n = (int)(k1 - k0), .least = INT32_MAX, .most = INT32_MIN};
+  k.run = ascends(k.pos, k.n);
+  for (int j = 0; j < k.n; j++) {
+    k.least = k.pos[j] < k.least ? k.pos[j] : k.least;
+    k.most = k.pos[j] > k.most ? k.pos[j] : k.most;
+  }
+  return k;
+}
+
+static int clamped(int64_t x, int n) { return x < 0 ? 0 : x > n ? n : (int)x; }
+
+// The keys that any of queries i0 .. i1 - 1 sees, as far as that is known; *whole: each of them sees the whole tile.
+static bounds seen_by(const query_block *b, const key_tile *k, int i0, int i1, int *whole) {
+  int32_t first = INT32_MAX, last = INT32_MIN, latest = INT32_MIN, earliest = INT32_MAX;
+  for (int i = i0; i < i1 && i < b->n; i++) {
+    first = b->first[i] < first ? b->first[i] : first;
+    last = b->last[i] > last ? b->last[i] : last;
+    latest = b->first[i] > latest ? b->first[i] : latest;
+    earliest = b->last[i] < earliest ? b->last[i] : earliest;
+  }
+  *whole = latest <= k->least && earliest >= k->most;
+  if (last < k->least || first > k->most) return (bounds){0, 0};
+  if (!k->run) return (bounds){0, k->n};
+  return (bounds){clamped((int64_t)first - k->least, k->n), clamped((int64_t)last - k->least + 1, k->n)};
+}
+
+// Lanes of column c that see a key at `position`.
+INLINE vi visible(const query_block *b, int c, int32_t position) {
+  vi first, last;
+  memcpy(&first, b->first + c * TR_VL, sizeof first);
+  memcpy(&last, b->last + c * TR_VL, sizeof last);
+  return (position <= last) & (position >= first);
+}
+
+// Dropout of one column: the words of four neighbouring features, drawn when the first of them is wanted.
+typedef struct column_dropout {
+  keep_rule keep;
+  tr_rng_key key;
+  vu counter[4];
+  int64_t base, block; // of the words
+  vu word[4];
+} column_dropout;
+
+static column_dropout column_dropout_of(const query_block *b, int head, int c) {
+  column_dropout d = {.base = head * b->p->dropout_stride, .block = -1};
+  if (b->p->dropout.p <= 0.0f) return d;
+  d.keep = keep_of(&b->p->dropout);
+  d.key = b->p->dropout.key;
+  memcpy(&d.counter[0], b->sample_low + c * TR_VL, sizeof d.counter[0]);
+  memcpy(&d.counter[1], b->sample_high + c * TR_VL, sizeof d.counter[1]);
+  memcpy(&d.counter[2], b->position + c * TR_VL, sizeof d.counter[2]);
+  return d;
+}
+
+INLINE vf column_factor(column_dropout *d, int32_t position) {
+  const uint32_t feature = (uint32_t)(d->base + position);
+  if (d->block != feature / 4) {
+    d->block = feature / 4;
+    d->counter[3] = (vu){0} + feature / 4;
+    random_words(d->key, d->counter, d->word);
+  }
+  return keep_lanes(d->keep, d->word[feature % 4]);
+}
+
+// S of a pair of columns (or of one), as far as `seen` goes; whole panels.
+static void score_columns(int64_t dim, bounds seen, int c, const float *panels, const float *transposed, float *s,
+                          int wide) {
+  for (int j = seen.lo / PANEL * PANEL; j < seen.hi; j += PANEL)
+    column_product(dim, panels + j * dim, transposed + c * TR_VL, s + j * T + c * TR_VL, wide);
+}
+
+static void zero_column(float *s, int j0, int j1, int c) {
+  for (int j = j0; j < j1; j++) store_f32(s + j * T + c * TR_VL, (vf){0}, TR_VL);
 }
 
 // --- forward ---
 
 typedef struct forward_state { // one task's scratch
-  float *q, *o, *s, *kt, *v;   // [T, D], [T, D], [T, T], [dim, T], [T, D]
-  float max[T], sum[T];
+  float *panels, *v;           // the copied keys and values: a tile after the other
+  float *q, *o, *s;            // [dim, T], [T, D], [T, T]
+  float *rows;                 // [T, D]
+  float *max, *sum;            // [T]
 } forward_state;
 
-// One row of scores becomes probabilities relative to the running maximum; returns what the earlier state shrinks by.
-static float softmax_row(const tr_attention *p, view sees, int64_t query, int64_t k0, int64_t n, float *s, float *max,
-                         float *sum) {
+// Largest score of a column of S; what is not visible becomes -infinity.
+INLINE vf column_top(const query_block *b, const key_tile *k, bounds seen, int whole, int c, float *s, vf top) {
   const vf none = splat(-__builtin_inff());
-  vf top = splat(*max);
-  for (int64_t j = 0; j < n; j += TR_VL) {
-    vf v = load_f32(s + j, TR_VL);
-    if (sees == SEES_SOME || n - j < TR_VL) v = select_f32(visible(p, query, k0 + j, n - j), v, none);
-    top = select_f32(top > v, top, v); // NaN scores survive
-    store_f32(s + j, v, TR_VL);
+  vf other = none;
+  int j = seen.lo;
+  if (whole) {
+    for (; j + 2 <= seen.hi; j += 2) {
+      top = max_f32(top, load_f32(s + j * T, TR_VL));
+      other = max_f32(other, load_f32(s + (j + 1) * T, TR_VL));
+    }
   }
-  float m = max_lanes(top);
-  if (!(m > -__builtin_inff()) && m == m) { // nothing visible so far
-    memset(s, 0, (size_t)T * sizeof *s);
-    return 1.0f;
+  for (; j < seen.hi; j++) {
+    const vf v = select_f32(visible(b, c, k->pos[j]), load_f32(s + j * T, TR_VL), none);
+    store_f32(s + j * T, v, TR_VL);
+    top = max_f32(top, v);
   }
-  vf total = {0};
-  for (int64_t j = 0; j < n; j += TR_VL) {
-    vf e = exp_f32(load_f32(s + j, TR_VL) - m);
-    store_f32(s + j, e, TR_VL);
-    total += e;
-  }
-  const float shrink = *max == m ? 1.0f : exp_f32(splat(*max - m))[0];
-  *sum = *sum * shrink + sum_lanes(total);
-  *max = m;
-  return shrink;
+  return max_f32(other, top);
 }
 
-static void drop_row(const tr_attention *p, int64_t query, int head, int64_t k0, int64_t n, float *s) {
-  float factor[MASK_MAX];
-  probability_factors(p, query, head, k0, (int)n, factor);
-  for (int64_t j = 0; j < n; j += TR_VL)
-    store_f32(s + j, load_f32(s + j, TR_VL) * load_f32(factor + j, n - j), TR_VL);
+INLINE vf column_exp(bounds seen, float *s, vf top) {
+  vf sum = {0}, other = {0};
+  int j = seen.lo;
+  for (; j + 2 <= seen.hi; j += 2) {
+    const vf e = exp_f32(load_f32(s + j * T, TR_VL) - top), f = exp_f32(load_f32(s + (j + 1) * T, TR_VL) - top);
+    store_f32(s + j * T, e, TR_VL);
+    store_f32(s + (j + 1) * T, f, TR_VL);
+    sum += e, other += f;
+  }
+  if (j < seen.hi) {
+    const vf e = exp_f32(load_f32(s + j * T, TR_VL) - top);
+    store_f32(s + j * T, e, TR_VL);
+    sum += e;
+  }
+  return sum + other;
 }
 
-static void forward_softmax(const tr_attention *p, view sees, int head, int64_t q0, int64_t q1, int64_t k0,
-                            int64_t k1, forward_state *f) {
-  const int64_t d = padded_dim(p->dim);
-  for (int64_t i = q0; i < q1; i++) {
-    float *s = f->s + (i - q0) * T, *o = f->o + (i - q0) * d;
-    const float shrink = softmax_row(p, sees, i, k0, k1 - k0, s, &f->max[i - q0], &f->sum[i - q0]);
-    if (shrink != 1.0f)
-      for (int64_t e = 0; e < d; e += TR_VL) store_f32(o + e, load_f32(o + e, TR_VL) * shrink, TR_VL);
-    if (p->dropout.p > 0.0f) drop_row(p, i, head, k0, k1 - k0, s);
+// O of a column's queries shrinks as their maxima grow.
+static void shrink_rows(const query_block *b, int c, vf shrink, float *o) {
+  const int64_t d = padded_dim(b->p->dim);
+  float factor[TR_VL];
+  memcpy(factor, &shrink, sizeof factor);
+  for (int i = c * TR_VL; i < (c + 1) * TR_VL && i < b->n; i++) {
+    const float by = factor[i - c * TR_VL];
+    if (by == 1.0f) continue;
+    for (int64_t e = 0; e < d; e += TR_VL) store_f32(o + i * d + e, load_f32(o + i * d + e, TR_VL) * by, TR_VL);
   }
 }
 
-static void forward_begin(const tr_attention_call *call, int head, int64_t q0, int64_t q1, forward_state *f) {
-  const tr_attention *p = call->p;
+// A column of scores becomes probabilities relative to the running maximum.
+static void softmax_column(const query_block *b, const key_tile *k, int head, bounds seen, int whole, int c,
+                           forward_state *f) {
+  float *s = f->s + c * TR_VL;
+  const vf none = splat(-__builtin_inff()), before = load_f32(f->max + c * TR_VL, TR_VL);
+  const vf max = column_top(b, k, seen, whole, c, s, before), top = select_f32(max == none, (vf){0}, max);
+  const vf shrink = select_f32(max == before, splat(1.0f), exp_f32(before - top));
+  const vf sum = column_exp(seen, s, top);
+  store_f32(f->sum + c * TR_VL, load_f32(f->sum + c * TR_VL, TR_VL) * shrink + sum, TR_VL);
+  store_f32(f->max + c * TR_VL, max, TR_VL);
+  shrink_rows(b, c, shrink, f->o);
+  zero_column(f->s, 0, seen.lo, c);
+  zero_column(f->s, seen.hi, k->n, c);
+  if (b->p->dropout.p <= 0.0f) return;
+  column_dropout drop = column_dropout_of(b, head, c);
+  for (int j = seen.lo; j < seen.hi; j++)
+    store_f32(s + j * T, load_f32(s + j * T, TR_VL) * column_factor(&drop, k->pos[j]), TR_VL);
+}
+
+// Of one or two queries (generation) no tile is made: each key is read once.
+INLINE int is_thin(const query_block *b) { return b->n <= 2; }
+
+static void forward_begin(const tr_attention_call *call, const query_block *b, int head, forward_state *f) {
+  const tr_attention *p = b->p;
   const int64_t d = padded_dim(p->dim);
   const int carried = call->running.max && !p->first;
-  load_rows(p->type, call->q, p->ld_q, (int64_t)head * p->dim, q0, q1, p->dim, p->scale, T, f->q);
-  for (int64_t i = 0; i < T; i++) {
-    const int64_t row = (q0 + i) * p->head + head;
-    const int take = carried && q0 + i < q1;
+  head_rows rows = rows_of(call->q, p->ld_q, head, p->dim, b->row, b->row + b->n);
+  rows.scale = p->scale;
+  load_rows(p->type, rows, is_thin(b) ? f->q : f->rows);
+  if (!is_thin(b)) transposed_of(f->rows, p->dim, b->n, f->q);
+  memset(f->o, 0, (size_t)(tr__ceil_div(b->n, PANEL) * PANEL * d) * sizeof *f->o);
+  for (int i = 0; i < T; i++) {
+    const int64_t row = (b->row + i) * p->head + head;
+    const int take = carried && i < b->n;
     f->max[i] = take ? ((const float *)call->running.max)[row] : -__builtin_inff();
     f->sum[i] = take ? ((const float *)call->running.sum)[row] : 0.0f;
-    memset(f->o + i * d, 0, (size_t)d * sizeof *f->o);
     if (take) memcpy(f->o + i * d, (const float *)call->running.out + row * p->dim, (size_t)p->dim * sizeof *f->o);
   }
 }
 
-static void forward_end(const tr_attention_call *call, int head, int64_t q0, int64_t q1, const forward_state *f) {
-  const tr_attention *p = call->p;
-  const int64_t d = padded_dim(p->dim);
-  for (int64_t i = q0; i < q1; i++) {
-    const int64_t row = i * p->head + head;
-    const float max = f->max[i - q0], sum = f->sum[i - q0], *o = f->o + (i - q0) * d;
-    if (call->running.max) {
-      ((float *)call->running.max)[row] = max;
-      ((float *)call->running.sum)[row] = sum;
-      memcpy((float *)call->running.out + row * p->dim, o, (size_t)p->dim * sizeof *o);
+// A query that saw no key: zeros, and the logarithm of an empty sum.
+static void forward_result(const tr_attention_call *call, const query_block *b, int head, const forward_state *f) {
+  const tr_attention *p = b->p;
+  const int64_t d = padded_dim(p->dim), at = b->row * p->ld_out + (int64_t)head * p->dim;
+  for (int i = 0; i < b->n && i < ROWS_AHEAD; i++) fetch_row(p->type, call->out, at + i * p->ld_out, p->dim, 1);
+  for (int i = 0; i < b->n; i += TR_VL) {
+    const vf sum = load_f32(f->sum + i, TR_VL), lse = load_f32(f->max + i, TR_VL) + log_lanes(sum),
+             share = 1.0f / sum;
+    for (int lane = 0; lane < TR_VL && i + lane < b->n; lane++) {
+      const int empty = sum[lane] == 0.0f;
+      call->lse[(b->row + i + lane) * p->head + head] = empty ? -__builtin_inff() : lse[lane];
+      store_rows(p->type, 1, p->dim, empty ? 0.0f : share[lane], f->o + (i + lane) * d, call->out,
+                 at + (i + lane) * p->ld_out, p->ld_out, 0);
     }
-    if (!p->last) continue;
-    const int empty = sum == 0.0f; // saw no key: zeros, and the logarithm of an empty sum
-    call->lse[row] = empty ? -__builtin_inff() : max + log_f32(sum);
-    store_rows(p->type, call->out, p->ld_out, (int64_t)head * p->dim, i, i + 1, p->dim, empty ? 0.0f : 1.0f / sum, o,
-               0);
   }
 }
 
-// Few query rows (generation): no tile is packed, each key is read once.
-static void forward_thin(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0, int64_t k1,
-                         view sees, forward_state *f) {
-  const tr_attention *p = call->p;
+static void forward_end(const tr_attention_call *call, const query_block *b, int head, const forward_state *f) {
+  const tr_attention *p = b->p;
+  const int64_t d = padded_dim(p->dim);
+  if (p->last) forward_result(call, b, head, f);
+  if (!call->running.max) return;
+  for (int i = 0; i < b->n; i++) {
+    const int64_t row = (b->row + i) * p->head + head;
+    ((float *)call->running.max)[row] = f->max[i];
+    ((float *)call->running.sum)[row] = f->sum[i];
+    memcpy((float *)call->running.out + row * p->dim, f->o + i * d, (size_t)p->dim * sizeof *f->o);
+  }
+}
+
+static void forward_thin(const tr_attention_call *call, const query_block *b, int head, int64_t k0, const key_tile *k,
+                         forward_state *f) {
+  const tr_attention *p = b->p;
   const int64_t d = padded_dim(p->dim), col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;
-  for (int64_t i = q0; i < q1; i++)
-    for (int64_t j = k0; j < k1; j++)
-      f->s[(i - q0) * T + (j - k0)] = dot_row(p->dim, f->q + (i - q0) * d, p->type, call->k, j * p->ld_k + col);
-  forward_softmax(p, sees, head, q0, q1, k0, k1, f);
-  for (int64_t i = q0; i < q1; i++)
-    for (int64_t e = 0; e < p->dim; e += TR_VL) {
-      float *o = f->o + (i - q0) * d + e;
-      const float *s = f->s + (i - q0) * T;
-      vf sum = load_f32(o, TR_VL);
-      for (int64_t j = k0; j < k1; j++)
-        if (s[j - k0] != 0.0f) sum += s[j - k0] * load(p->type, call->v, j * p->ld_v + col + e, p->dim - e);
-      store_f32(o, sum, TR_VL);
+  int whole;
+  const bounds seen = seen_by(b, k, 0, b->n, &whole);
+  for (int j = seen.lo; j < seen.hi; j++) {
+    store_f32(f->s + j * T, (vf){0}, TR_VL);
+    for (int i = 0; i < b->n; i++)
+      f->s[j * T + i] = mixed_dot(p->type, p->dim, f->q + i * d, call->k, (k0 + j) * p->ld_k + col);
+  }
+  softmax_column(b, k, head, seen, whole, 0, f);
+  for (int i = 0; i < b->n; i++)
+    for (int j = seen.lo; j < seen.hi; j++)
+      if (f->s[j * T + i] != 0.0f)
+        add_scaled(p->type, p->dim, f->s[j * T + i], call->v, (k0 + j) * p->ld_v + col, f->o + i * d);
+}
+
+static void forward_tile(const query_block *b, int head, const key_tile *k, const float *panels, const float *v,
+                         forward_state *f) {
+  const int64_t dim = b->p->dim, d = padded_dim(dim);
+  int whole;
+  for (int c = 0; c * TR_VL < b->n; c += 2) {
+    const int wide = (c + 1) * TR_VL < b->n;
+    const bounds seen = seen_by(b, k, c * TR_VL, (c + 2) * TR_VL, &whole);
+    score_columns(dim, seen, c, panels, f->q, f->s, wide);
+    softmax_column(b, k, head, seen, whole, c, f);
+    if (wide) softmax_column(b, k, head, seen, whole, c + 1, f);
+  }
+  for (int i = 0; i < b->n; i += PANEL) {
+    const bounds seen = seen_by(b, k, i, i + PANEL, &whole);
+    add_product_transposed(d, seen.hi - seen.lo, f->s + seen.lo * T + i, v + seen.lo * d, f->o + i * d);
+  }
+}
+
+// One block against the tiles of a chunk of keys that it sees.
+static void forward_chunk(const tr_attention_call *call, const query_block *b, int head, int64_t k0, int64_t k1,
+                          tr_attention_copied *copied, forward_state *f) {
+  const tr_attention *p = call->p;
+  const int64_t dim = p->dim, d = padded_dim(dim);
+  const int head_kv = head / (p->head / p->head_kv);
+  for (int tile = 0; k0 + tile * T < k1; tile++) {
+    const int64_t first = k0 + tile * T, end = tr__min(first + T, k1);
+    const key_tile k = key_tile_of(p, first, end);
+    int whole;
+    const bounds seen = seen_by(b, &k, 0, b->n, &whole);
+    if (seen.lo >= seen.hi) continue;
+    if (is_thin(b)) {
+      forward_thin(call, b, head, first, &k, f);
+      continue;
     }
+    float *panels = f->panels + tile * (T * dim + TR_ATTENTION_LINE), *v = f->v + tile * T * d;
+    if (!(copied->tiles >> tile & 1)) {
+      copied->tiles |= 1u << tile;
+      load_rows(p->type, rows_of(call->k, p->ld_k, head_kv, dim, first, end), f->rows);
+      panels_of(f->rows, dim, end - first, panels);
+      load_rows(p->type, rows_of(call->v, p->ld_v, head_kv, dim, first, end), v);
+    }
+    forward_tile(b, head, &k, panels, v, f);
+  }
 }
 
-static void forward_tile(const tr_attention_call *call, int head, int64_t q0, int64_t q1, int64_t k0, int64_t k1,
-                         view sees, forward_state *f) {
-  const tr_attention *p = call->p;
-  const int64_t d = padded_dim(p->dim), col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;
-  load_transposed(p->type, call->k, p->ld_k, col, k0, k1, p->dim, f->kt);
-  load_rows(p->type, call->v, p->ld_v, col, k0, k1, p->dim, 1.0f, k1 - k0, f->v);
-  tile_product(q1 - q0, k1 - k0, p->dim, f->q, d, 1, f->kt, T, f->s, T, 0);
-  forward_softmax(p, sees, head, q0, q1, k0, k1, f);
-  tile_product(q1 - q0, p->dim, k1 - k0, f->s, T, 1, f->v, d, f->o, d, 1);
+static float *forward_layout(int64_t dim, float *at, forward_state *f) {
+  const int64_t d = padded_dim(dim);
+  f->q = at, at += T * d;
+  f->o = at, at += T * d;
+  f->max = at, at += T;
+  f->sum = at, at += T;
+  return at;
 }
 
+// Queries q0 .. q1 - 1, at most TR_ATTENTION_GROUP blocks. Chunks of keys are the outer loop, so that a copy serves all.
 static void attention_forward(const tr_attention_call *call, int seq, int head, int64_t q0, int64_t q1,
-                              float *scratch) {
+                              tr_attention_copied *copied, float *scratch) {
   const tr_attention *p = call->p;
-  const int64_t d = padded_dim(p->dim);
-  forward_state f = {.q = scratch};
-  f.o = f.q + T * d;
-  f.s = f.o + T * d;
-  f.kt = f.s + T * T;
-  f.v = f.kt + T * d;
-  forward_begin(call, head, q0, q1, &f);
-  memset(f.s, 0, sizeof(float) * T * T);
-  for (int64_t k0 = p->key_start[seq]; k0 < p->key_start[seq + 1]; k0 += T) {
-    const int64_t k1 = tr__min(k0 + T, p->key_start[seq + 1]);
-    const view sees = tile_view(p, q0, q1, k0, k1);
-    if (sees == SEES_NONE) continue;
-    if (q1 - q0 <= 2) {
-      forward_thin(call, head, q0, q1, k0, k1, sees, &f);
-    } else {
-      forward_tile(call, head, q0, q1, k0, k1, sees, &f);
-    }
+  const int64_t dim = p->dim, d = padded_dim(dim);
+  const int blocks = (int)tr__ceil_div(q1 - q0, T), head_kv = head / (p->head / p->head_kv);
+  query_block b[TR_ATTENTION_GROUP];
+  forward_state f[TR_ATTENTION_GROUP];
+  float *s = scratch, *panels = s + T * T, *v = panels + TR_ATTENTION_KEYS * (T * dim + TR_ATTENTION_LINE),
+        *rows = v + TR_ATTENTION_KEYS * T * d, *at = rows + T * d;
+  for (int i = 0; i < blocks; i++) {
+    f[i] = (forward_state){.s = s, .panels = panels, .v = v, .rows = rows};
+    at = forward_layout(dim, at, &f[i]);
+    block_open(&b[i], p, q0 + i * T, tr__min(q0 + (i + 1) * T, q1));
+    forward_begin(call, &b[i], head, &f[i]);
   }
-  forward_end(call, head, q0, q1, &f);
-}
-
-// --- backward ---
-
-typedef struct backward_state { // one task's scratch; rows are padded to whole tiles
-  float *q, *dout, *dq;         // [nquery, D] of the current query head
-  float *dk, *dv;               // [nkey, D]
-  float *delta, *lse;           // [nquery]
-  float *kt, *vt, *k;           // [dim, T], [dim, T], [T, D]
-  float *s, *dp;                // [T, T] each
-} backward_state;
-
-static void backward_layout(const tr_attention *p, int64_t nquery, int64_t nkey, float *scratch, backward_state *b) {
-  const int64_t d = padded_dim(p->dim), rows = padded_rows(nquery), keys = padded_rows(nkey);
-  float *at = scratch;
-  b->q = at, at += rows * d;
-  b->dout = at, at += rows * d;
-  b->dq = at, at += rows * d;
-  b->dk = at, at += keys * d;
-  b->dv = at, at += keys * d;
-  b->delta = at, at += rows;
-  b->lse = at, at += rows;
-  b->kt = at, at += T * d;
-  b->vt = at, at += T * d;
-  b->k = at, at += T * d;
-  b->s = at, at += T * T;
-  b->dp = at;
-}
-
-static void backward_begin_head(const tr_attention *p, const tr_attention_grad *g, int head, int64_t q0, int64_t q1,
-                                backward_state *b) {
-  const int64_t d = padded_dim(p->dim), rows = padded_rows(q1 - q0), col = (int64_t)head * p->dim;
-  load_rows(p->type, g->q, p->ld_q, col, q0, q1, p->dim, p->scale, rows, b->q);
-  load_rows(p->type, g->dout, p->ld_out, col, q0, q1, p->dim, 1.0f, rows, b->dout);
-  memset(b->dq, 0, (size_t)(rows * d) * sizeof(float));
-  for (int64_t i = q0; i < q1; i++) {
-    b->delta[i - q0] = dot_row(p->dim, b->dout + (i - q0) * d, p->type, g->out, i * p->ld_out + col);
-    b->lse[i - q0] = ((const float *)g->lse)[i * p->head + head];
+  const int64_t end = p->key_start[seq + 1];
+  for (int64_t k0 = p->key_start[seq]; k0 < end; k0 += TR_ATTENTION_KEYS * T) {
+    if (copied->first_key != k0 || copied->head_kv != head_kv)
+      *copied = (tr_attention_copied){.first_key = k0, .head_kv = head_kv};
+    for (int i = 0; i < blocks; i++)
+      forward_chunk(call, &b[i], head, k0, tr__min(k0 + TR_ATTENTION_KEYS * T, end), copied, &f[i]);
   }
-}
-
-// S and dP of one tile become P (with dropout) and dS; whatever lies outside the visible part becomes 0.
-static void backward_softmax(const tr_attention *p, view sees, int head, int64_t first, int64_t q0, int64_t q1,
-                             int64_t k0, int64_t k1, backward_state *b) {
-  const int64_t n = k1 - k0;
-  float factor[MASK_MAX];
-  for (int64_t i = q0; i < q1; i++) {
-    float *s = b->s + (i - q0) * T, *dp = b->dp + (i - q0) * T;
-    const float lse = b->lse[i - first], delta = b->delta[i - first];
-    if (p->dropout.p > 0.0f) probability_factors(p, i, head, k0, (int)n, factor);
-    for (int64_t j = 0; j < n; j += TR_VL) {
-      vf e = exp_f32(load_f32(s + j, TR_VL) - lse), z = splat(1.0f);
-      if (sees == SEES_SOME || n - j < TR_VL) e = (vf)((vi)e & visible(p, i, k0 + j, n - j));
-      if (p->dropout.p > 0.0f) z = load_f32(factor + j, n - j);
-      store_f32(dp + j, e * (z * load_f32(dp + j, TR_VL) - delta), TR_VL);
-      store_f32(s + j, e * z, TR_VL);
-    }
-  }
-}
-
-static void backward_tile(const tr_attention *p, view sees, int head, int64_t first, int64_t q0, int64_t q1,
-                          int64_t key_first, int64_t k0, int64_t k1, backward_state *b) {
-  const int64_t d = padded_dim(p->dim), m = q1 - q0, n = k1 - k0, dim = p->dim;
-  const float *q = b->q + (q0 - first) * d, *dout = b->dout + (q0 - first) * d;
-  tile_product(m, n, dim, q, d, 1, b->kt, T, b->s, T, 0);
-  tile_product(m, n, dim, dout, d, 1, b->vt, T, b->dp, T, 0);
-  backward_softmax(p, sees, head, first, q0, q1, k0, k1, b);
-  tile_product(n, dim, m, b->s, 1, T, dout, d, b->dv + (k0 - key_first) * d, d, 1);
-  tile_product(n, dim, m, b->dp, 1, T, q, d, b->dk + (k0 - key_first) * d, d, 1);
-  tile_product(m, dim, n, b->dp, T, 1, b->k, d, b->dq + (q0 - first) * d, d, 1);
-}
-
-static void backward_load_keys(const tr_attention *p, const tr_attention_grad *g, int64_t col, int64_t k0, int64_t k1,
-                               backward_state *b) {
-  load_transposed(p->type, g->k, p->ld_k, col, k0, k1, p->dim, b->kt);
-  load_transposed(p->type, g->v, p->ld_v, col, k0, k1, p->dim, b->vt);
-  load_rows(p->type, g->k, p->ld_k, col, k0, k1, p->dim, 1.0f, T, b->k);
-}
-
-static void backward_head(const tr_attention *p, const tr_attention_grad *g, int seq, int head, backward_state *b) {
-  const int64_t q0 = p->query_start[seq], q1 = p->query_start[seq + 1], key0 = p->key_start[seq],
-                key1 = p->key_start[seq + 1];
-  const int64_t col = (int64_t)(head / (p->head / p->head_kv)) * p->dim;
-  backward_begin_head(p, g, head, q0, q1, b);
-  for (int64_t k0 = key0; k0 < key1; k0 += T) {
-    const int64_t k1 = tr__min(k0 + T, key1);
-    int loaded = 0;
-    for (int64_t i0 = q0; i0 < q1; i0 += T) {
-      const int64_t i1 = tr__min(i0 + T, q1);
-      const view sees = tile_view(p, i0, i1, k0, k1);
-      if (sees == SEES_NONE) continue;
-      if (!loaded++) backward_load_keys(p, g, col, k0, k1, b);
-      backward_tile(p, sees, head, q0, i0, i1, key0, k0, k1, b);
-    }
-  }
-  store_rows(g->grad_type, g->dq, p->ld_q, (int64_t)head * p->dim, q0, q1, p->dim, p->scale, b->dq, g->add);
-}
-
-static void attention_backward(const tr_attention *p, const tr_attention_grad *g, int seq, int head_kv,
-                               float *scratch) {
-  const int64_t key0 = p->key_start[seq], key1 = p->key_start[seq + 1], col = (int64_t)head_kv * p->dim;
-  const int share = p->head / p->head_kv;
-  const size_t keys = (size_t)(padded_rows(key1 - key0) * padded_dim(p->dim)) * sizeof(float);
-  backward_state b;
-  backward_layout(p, p->query_start[seq + 1] - p->query_start[seq], key1 - key0, scratch, &b);
-  memset(b.dk, 0, keys);
-  memset(b.dv, 0, keys);
-  memset(b.s, 0, sizeof(float) * 2 * T * T); // s and dp: padding must hold numbers
-  for (int head = head_kv * share; head < (head_kv + 1) * share; head++) backward_head(p, g, seq, head, &b);
-  store_rows(g->grad_type, g->dk, p->ld_k, col, key0, key1, p->dim, 1.0f, b.dk, g->add);
-  store_rows(g->grad_type, g->dv, p->ld_v, col, key0, key1, p->dim, 1.0f, b.dv, g->add);
+  for (int i = 0; i < blocks; i++) forward_end(call, &b[i], head, &f[i]);
 }
 
 #endif

@@ -4,12 +4,11 @@
 // constant table. Nothing here knows of threads, memory or oneDNN.
 //
 // Wanted from the includer: TR_VL (floats per vector), TR_MR (rows of the micro-kernel, at most 12), TR_DEPTH (k per
-// block of a product), TR_COLS (columns of its widest tile), TR_WIDEN and TR_NARROW (vectors of 16-bit integers to
-// 32-bit ones and back), TR_SIMD_TABLE and TR_SIMD_NAME.
+// block of a product), TR_COLS (columns of its widest tile), TR_SIMD_TABLE and TR_SIMD_NAME.
 #ifndef TRIREME_KERNEL_SIMD_BODY_H
 #define TRIREME_KERNEL_SIMD_BODY_H
 
-#include "kernel/simd_attention.h"
+#include "kernel/simd_attention_backward.h"
 #include "kernel/simd_flat.h"
 #include "kernel/simd_gemm.h"
 #include "kernel/simd_rope.h"
@@ -17,12 +16,12 @@
 
 const tr_simd TR_SIMD_TABLE = {
     .name = TR_SIMD_NAME,
-    .mr = TR_MR,
     .nr = TR_NR,
     .gemm_cols = TR_COLS,
     .gemm_floats = GEMM_FLOATS,
     .gemm_pack_b = gemm_pack_b,
     .gemm_tile = gemm_tile,
+    .gemm_store = block_store,
     .gemm_thin = gemm_thin,
     .norm_forward = norm_forward,
     .norm_backward = norm_backward,
@@ -44,7 +43,9 @@ const tr_simd TR_SIMD_TABLE = {
     .convert = convert,
     .cross_entropy = cross_entropy,
     .attention_forward = attention_forward,
+    .attention_clear = attention_clear,
     .attention_backward = attention_backward,
+    .attention_store = attention_store,
     .peak = peak,
 };
 

@@ -6,29 +6,47 @@
 #include "kernel/simd_vector.h"
 
 // 0.5 (1 + tanh u) = 1 / (1 + e^-2u): no cancellation for negative x. Here 2 u = x (a + b x^2).
-INLINE vf gelu_gate(vf x, vf square) {
-  vf twice = x * (1.5957691216f + 0.0713548162726f * square);
-  return 1.0f / (1.0f + exp_f32(-twice));
+INLINE vf gelu(vf x) {
+  vf slope;
+  return x * sigmoid(x * (1.5957691216f + 0.0713548162726f * (x * x)), &slope);
 }
 
-INLINE vf gelu(vf x) { return x * gelu_gate(x, x * x); }
-
 INLINE vf gelu_derivative(vf x) {
-  x = select_f32(x > 16.0f, splat(16.0f), select_f32(x < -16.0f, splat(-16.0f), x)); // flat beyond
-  vf square = x * x, gate = gelu_gate(x, square);
-  vf slope = 1.5957691216f + 0.2140644488178f * square; // d(2u)/dx
-  return gate + x * slope * (gate * (1.0f - gate));
+  x = max_f32(splat(-16.0f), min_f32(splat(16.0f), x)); // flat beyond; NaN passes
+  vf square = x * x, slope;
+  vf gate = sigmoid(x * (1.5957691216f + 0.0713548162726f * square), &slope);
+  return gate + x * (1.5957691216f + 0.2140644488178f * square) * slope;
+}
+
+INLINE void gelu_forward_in(tr_dtype type, int64_t n, const void *x, void *y) {
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    fetch(type, x, i);
+    store(type, y, i, gelu(load(type, x, i, n - i)), n - i);
+  }
 }
 
 static void gelu_forward(size_t count, tr_dtype type, const void *x, void *y) {
-  const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL) store(type, y, i, gelu(load(type, x, i, n - i)), n - i);
+  if (type == TR_BF16) {
+    gelu_forward_in(TR_BF16, (int64_t)count, x, y);
+  } else {
+    gelu_forward_in(TR_F32, (int64_t)count, x, y);
+  }
+}
+
+INLINE void gelu_backward_in(tr_dtype type, int64_t n, const void *x, const void *dy, void *dx) {
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    fetch(type, x, i);
+    fetch(type, dy, i);
+    store(type, dx, i, load(type, dy, i, n - i) * gelu_derivative(load(type, x, i, n - i)), n - i);
+  }
 }
 
 static void gelu_backward(size_t count, tr_dtype type, const void *x, const void *dy, void *dx) {
-  const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL)
-    store(type, dx, i, load(type, dy, i, n - i) * gelu_derivative(load(type, x, i, n - i)), n - i);
+  if (type == TR_BF16) {
+    gelu_backward_in(TR_BF16, (int64_t)count, x, dy, dx);
+  } else {
+    gelu_backward_in(TR_F32, (int64_t)count, x, dy, dx);
+  }
 }
 
 INLINE vf sqrt_f32(vf v) {
@@ -70,6 +88,7 @@ static double sum_squares(size_t count, const float *x) {
   const int64_t n = (int64_t)count;
   vd even = {0}, odd = {0};
   for (int64_t i = 0; i < n; i += TR_VL) {
+    fetch(TR_F32, x, i);
     vf v = load_f32(x + i, n - i);
     vf_half half[2];
     memcpy(half, &v, sizeof v);
@@ -83,14 +102,38 @@ static double sum_squares(size_t count, const float *x) {
   return sum;
 }
 
+INLINE void add_in(tr_dtype type, int64_t n, const void *x, void *y) {
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    fetch(type, x, i);
+    fetch(type, y, i);
+    store(type, y, i, load(type, y, i, n - i) + load(type, x, i, n - i), n - i);
+  }
+}
+
 static void add(size_t count, tr_dtype type, const void *x, void *y) {
-  const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL) store(type, y, i, load(type, y, i, n - i) + load(type, x, i, n - i), n - i);
+  if (type == TR_BF16) {
+    add_in(TR_BF16, (int64_t)count, x, y);
+  } else {
+    add_in(TR_F32, (int64_t)count, x, y);
+  }
+}
+
+INLINE void convert_in(tr_dtype from, tr_dtype to, int64_t n, const void *x, void *y) {
+  for (int64_t i = 0; i < n; i += TR_VL) {
+    fetch(from, x, i);
+    store(to, y, i, load(from, x, i, n - i), n - i);
+  }
 }
 
 static void convert(size_t count, tr_dtype from, const void *x, tr_dtype to, void *y) {
   const int64_t n = (int64_t)count;
-  for (int64_t i = 0; i < n; i += TR_VL) store(to, y, i, load(from, x, i, n - i), n - i);
+  if (from == to) {
+    memmove(y, x, count * (from == TR_BF16 ? 2 : 4));
+  } else if (to == TR_BF16) {
+    convert_in(TR_F32, TR_BF16, n, x, y);
+  } else {
+    convert_in(TR_BF16, TR_F32, n, x, y);
+  }
 }
 
 // Twelve independent chains of multiply-add that stay in registers: enough to hide a latency of 4 at two per cycle.

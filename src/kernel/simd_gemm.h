@@ -16,11 +16,9 @@
 #include "kernel/simd_pack.h"
 
 enum {
-  TR_NR = 2 * TR_VL,
   EDGE_ROWS = 4, // micro-kernel for the last rows: few enough to waste little
   A_PITCH =
-      TR_DEPTH + 16, // floats between rows of an A block: an odd number of cache lines, so that sets do not collide
-  AHEAD = 12         // columns of A fetched before they are copied: far apart in memory, which no prefetcher foresees
+      TR_DEPTH + 16 // floats between rows of an A block: an odd number of lines, so that cache sets do not collide
 };
 
 // The micro-kernel's rows, written out: accumulators must be named variables, since GCC 12 keeps an array of
@@ -35,19 +33,17 @@ enum {
   }
 #define ROW_STORE(i)                                                                                                 \
   if (i < rows) {                                                                                                    \
-    float *to = c + i * ldc;                                                                                         \
+    float *to = c + i * TR_NR;                                                                                       \
     store_f32(to, add_c ? load_f32(to, TR_VL) + left##i : left##i, TR_VL);                                           \
     to += TR_VL;                                                                                                     \
     store_f32(to, add_c ? load_f32(to, TR_VL) + right##i : right##i, TR_VL);                                         \
   }
 
-// Rows of B for a micro-kernel, `ld` apart. f32: as they are. bf16: widened, and written to `wide` as well. With `fetch`,
-// memory from `next` on is brought near meanwhile, `step` bytes per row.
+// Rows of a panel of B for a micro-kernel. f32: as they are. bf16: widened, and written to `wide` as well. Meanwhile
+// memory from `next` on is fetched, `step` bytes per row.
 typedef struct b_rows {
   tr_dtype type;
-  int fetch;
   const void *at;
-  int64_t ld;
   float *wide;
   const char *next;
   int64_t step;
@@ -55,12 +51,12 @@ typedef struct b_rows {
 
 // C[rows, TR_NR] (+)= A B; A(i, p) = a[i * a_row + p * a_col]. Inlined with constant rows, type and strides.
 INLINE void micro_kernel(int rows, int64_t k, const float *a, int64_t a_row, int64_t a_col, b_rows b, float *c,
-                         int64_t ldc, int add_c) {
+                         int add_c) {
   EACH_ROW(ROW_DECLARE)
   for (int64_t p = 0; p < k; p++) {
     const float *at = a + p * a_col;
-    if (b.fetch) __builtin_prefetch(b.next + p * b.step, 0, 2);
-    const vf b_left = load(b.type, b.at, p * b.ld, TR_VL), b_right = load(b.type, b.at, p * b.ld + TR_VL, TR_VL);
+    __builtin_prefetch(b.next + p * b.step, 0, 2);
+    const vf b_left = load(b.type, b.at, p * TR_NR, TR_VL), b_right = load(b.type, b.at, p * TR_NR + TR_VL, TR_VL);
     if (b.type == TR_BF16) {
       store_f32(b.wide + p * TR_NR, b_left, TR_VL);
       store_f32(b.wide + p * TR_NR + TR_VL, b_right, TR_VL);
@@ -70,21 +66,15 @@ INLINE void micro_kernel(int rows, int64_t k, const float *a, int64_t a_row, int
   EACH_ROW(ROW_STORE)
 }
 
-// C[TR_MR, TR_NR] (+)= A B on f32 anywhere.
-INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
-                          float *c, int64_t ldc, int add_c) {
-  micro_kernel(TR_MR, k, a, a_row, a_col, (b_rows){.type = TR_F32, .at = b, .ld = ldb}, c, ldc, add_c);
-}
-
 // Columns j0 .. j1 - 1 of B as panels of type `to`; `packed` is where column j0's panel starts.
 static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed) {
   const void *b = tr__elem(g->type_b, g->b, j0 * g->b_col);
   if (to == TR_BF16) {
-    pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_BF16, packed);
+    pack_panels(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_BF16, packed);
   } else if (g->type_b == TR_BF16) {
-    pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
+    pack_panels(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_F32, packed);
   } else {
-    pack_panels_as(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
+    pack_panels(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_F32, packed);
   }
 }
 
@@ -171,7 +161,7 @@ static void tile_pack_a(const gemm_tile_state *t) {
 // Bring the lines of C that a micro-kernel will write towards the core.
 INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t e = 0; e < TR_NR; e += 64 / (g->type_c == TR_BF16 ? 2 : 4))
+    for (int64_t e = 0; e < TR_NR; e += 64 / (int64_t)size_of(g->type_c))
       __builtin_prefetch(tr__elem(g->type_c, g->c, (i + r) * g->ldc + j + e), 1, 3);
 }
 
@@ -186,9 +176,9 @@ INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j,
   float *c = single ? t->sums : t->sums + ((j - t->j0) / TR_NR * TR_GEMM_ROWS + i) * TR_NR;
   if (last) fetch_c(t->g, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j);
   if (t->g->a_col == 1) {
-    micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, TR_NR, t->p0 > 0);
+    micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, t->p0 > 0);
   } else {
-    micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, TR_NR, t->p0 > 0);
+    micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, t->p0 > 0);
   }
   if (last) block_store(t->g, c, TR_NR, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j, tr__min(t->j1, j + TR_NR));
 }
@@ -205,9 +195,9 @@ INLINE int64_t micro_step(const gemm_tile_state *t, int64_t i, int64_t j, b_rows
 
 static void tile_panel(const gemm_tile_state *t, int64_t j) {
   const int64_t rows = t->i1 - t->i0, nstep = tr__ceil_div(rows, TR_MR);
-  const int64_t size = t->b.type == TR_BF16 ? sizeof(tr_bf16) : sizeof(float), share = TR_NR * size / nstep;
+  const int64_t share = TR_NR * (int64_t)size_of(t->b.type) / nstep;
   const void *at = tr__elem(t->b.type, t->b.at, (j - t->j0) / TR_NR * t->b.step + t->p0 * TR_NR);
-  b_rows b = {.type = TR_F32, .fetch = 1, .at = at, .ld = TR_NR, .next = panel_after(t, j), .step = share};
+  b_rows b = {.type = TR_F32, .at = at, .next = panel_after(t, j), .step = share};
   int64_t i = 0;
   if (t->b.type == TR_BF16) {
     b_rows narrow = b;
@@ -266,18 +256,17 @@ static vf dot_panel(int64_t k, const float *a, tr_dtype type, const void *b, int
 
 // Where a vector of row p of B lies from column j on, packed or not.
 INLINE vf thin_b(const tr_gemm *g, int64_t p, int64_t j, int64_t left) {
-  if (!g->packed.at) return load(g->type_b, g->b, p * g->b_row + j, left);
-  return load(g->packed.type, g->packed.at, j / TR_NR * g->packed.step + p * TR_NR + j % TR_NR, TR_VL);
+  if (!g->packed) return load(g->type_b, g->b, p * g->b_row + j, left);
+  return load(g->type_b, g->packed, j / TR_NR * g->packed_step + p * TR_NR + j % TR_NR, TR_VL);
 }
 
 static void thin_dots(const tr_gemm *g, const float *a, int64_t j0, int64_t j1, float row[][TR_GEMM_THIN_COLS]) {
-  const tr_panels *b = &g->packed;
   for (int64_t i = 0; i < g->m; i++) {
-    for (int64_t j = j0; !b->at && j < j1; j++)
+    for (int64_t j = j0; !g->packed && j < j1; j++)
       row[i][j - j0] = dot_row(g->k, a + i * g->k, g->type_b, g->b, j * g->b_col);
-    for (int64_t j = j0; b->at && j < j1; j += TR_VL)
-      store_f32(&row[i][j - j0], dot_panel(g->k, a + i * g->k, b->type, b->at, j / TR_NR * b->step + j % TR_NR),
-                TR_VL);
+    for (int64_t j = j0; g->packed && j < j1; j += TR_VL)
+      store_f32(&row[i][j - j0],
+                dot_panel(g->k, a + i * g->k, g->type_b, g->packed, j / TR_NR * g->packed_step + j % TR_NR), TR_VL);
   }
 }
 

@@ -10,8 +10,6 @@
 
 #include "kernel/simd_vector.h"
 
-typedef uint64_t vq __attribute__((vector_size(TR_VL * 4))); // the lanes of a vd
-
 INLINE vd select_f64(vq mask, vd yes, vd no) { return (vd)(((vq)yes & mask) | ((vq)no & ~mask)); }
 
 // Both to 2e-10: x = k pi / 2 + r, |r| <= pi / 4, the Taylor polynomials of r, and the quadrant k mod 4.
@@ -52,7 +50,7 @@ INLINE void turn_vector(tr_dtype type, int64_t half, int64_t first, int64_t n, c
   }
 }
 
-static void rope(const tr_rope *p, void *x, int64_t r0, int64_t r1) {
+INLINE void rope_in(tr_dtype type, const tr_rope *p, void *x, int64_t r0, int64_t r1) {
   const int64_t half = p->dim / 2;
   float cosine[MASK_MAX], sine[MASK_MAX];
   for (int64_t r = r0; r < r1; r++)
@@ -60,8 +58,16 @@ static void rope(const tr_rope *p, void *x, int64_t r0, int64_t r1) {
       const int64_t n = tr__min(half - first, MASK_MAX);
       rotation(p, r, first, (int)n, cosine, sine);
       for (int64_t h = 0; h < p->count; h++)
-        turn_vector(p->type, half, first, n, cosine, sine, tr__elem_mut(p->type, x, r * p->ld + h * p->dim));
+        turn_vector(type, half, first, n, cosine, sine, tr__elem_mut(type, x, r * p->ld + h * p->dim));
     }
+}
+
+static void rope(const tr_rope *p, void *x, int64_t r0, int64_t r1) {
+  if (p->type == TR_BF16) {
+    rope_in(TR_BF16, p, x, r0, r1);
+  } else {
+    rope_in(TR_F32, p, x, r0, r1);
+  }
 }
 
 #endif

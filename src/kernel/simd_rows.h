@@ -6,41 +6,59 @@
 
 #include "kernel/simd_vector.h"
 
+// Functions named ..._in do the work for a constant type: inlined into their callers, they test it nowhere.
+
 // Mean, then variance about it in a second pass over the cached row: no cancellation.
-static void norm_statistics(tr_dtype type, int64_t n, const void *x, float eps, float *mean, float *rstd) {
-  vf sum = {0}, square = {0};
-  for (int64_t i = 0; i < n; i += TR_VL) sum += load(type, x, i, n - i);
-  const float m = sum_lanes(sum) / (float)n;
-  for (int64_t i = 0; i < n; i += TR_VL) {
-    vf d = load(type, x, i, n - i) - m;
-    if (n - i < TR_VL) d = (vf)((vi)d & first_lanes(n - i));
+INLINE void norm_statistics(tr_dtype type, int64_t n, const void *x, float eps, float *mean, float *rstd) {
+  const int64_t pairs = n & -(2 * TR_VL);
+  vf sum = {0}, sum2 = {0}, square = {0}, square2 = {0};
+  for (int64_t i = 0; i < pairs; i += 2 * TR_VL) {
+    sum += load(type, x, i, TR_VL);
+    sum2 += load(type, x, i + TR_VL, TR_VL);
+  }
+  for (int64_t i = pairs; i < n; i += TR_VL) sum += load(type, x, i, n - i);
+  const float m = sum_lanes(sum + sum2) / (float)n;
+  for (int64_t i = 0; i < pairs; i += 2 * TR_VL) {
+    const vf d = load(type, x, i, TR_VL) - m, d2 = load(type, x, i + TR_VL, TR_VL) - m;
+    square += d * d;
+    square2 += d2 * d2;
+  }
+  for (int64_t i = pairs; i < n; i += TR_VL) {
+    const vf d = (vf)((vi)(load(type, x, i, n - i) - m) & first_lanes(n - i));
     square += d * d;
   }
   *mean = m;
-  *rstd = 1.0f / __builtin_sqrtf(sum_lanes(square) / (float)n + eps);
+  *rstd = 1.0f / __builtin_sqrtf(sum_lanes(square + square2) / (float)n + eps);
 }
 
-static void norm_forward(const tr_norm *a, int64_t r0, int64_t r1) {
+INLINE void norm_forward_in(tr_dtype type, const tr_norm *a, int64_t r0, int64_t r1) {
   const int64_t n = a->width;
   for (int64_t r = r0; r < r1; r++) {
-    const void *x = tr__elem(a->type, a->x, r * n);
-    void *y = tr__elem_mut(a->type, a->y, r * n);
+    const void *x = tr__elem(type, a->x, r * n);
+    void *y = tr__elem_mut(type, a->y, r * n);
     float mean, rstd;
-    norm_statistics(a->type, n, x, a->eps, &mean, &rstd);
+    norm_statistics(type, n, x, a->eps, &mean, &rstd);
     for (int64_t i = 0; i < n; i += TR_VL) {
-      vf hat = (load(a->type, x, i, n - i) - mean) * rstd;
-      store(a->type, y, i, hat * load(a->type, a->gamma, i, n - i) + load(a->type, a->beta, i, n - i), n - i);
+      vf hat = (load(type, x, i, n - i) - mean) * rstd;
+      store(type, y, i, hat * load(type, a->gamma, i, n - i) + load(type, a->beta, i, n - i), n - i);
     }
     if (a->mean) a->mean[r] = mean;
     if (a->rstd) a->rstd[r] = rstd;
   }
 }
 
+static void norm_forward(const tr_norm *a, int64_t r0, int64_t r1) {
+  if (a->type == TR_BF16) {
+    norm_forward_in(TR_BF16, a, r0, r1);
+  } else {
+    norm_forward_in(TR_F32, a, r0, r1);
+  }
+}
+
 // dx = rstd (g - mean(g) - xhat mean(g xhat)), g = dy gamma; dgamma and dbeta of these rows are
 // added to the caller's.
-static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamma, float *dbeta) {
+INLINE void norm_backward_in(tr_dtype type, const tr_norm *a, int64_t r0, int64_t r1, float *dgamma, float *dbeta) {
   const int64_t n = a->width;
-  const tr_dtype type = a->type;
   for (int64_t r = r0; r < r1; r++) {
     const void *x = tr__elem(type, a->x, r * n), *dy = tr__elem(type, a->dy, r * n);
     void *dx = tr__elem_mut(type, a->dx, r * n);
@@ -67,30 +85,54 @@ static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamm
   }
 }
 
-static void rms_forward(const tr_rms *a, int64_t r0, int64_t r1) {
+static void norm_backward(const tr_norm *a, int64_t r0, int64_t r1, float *dgamma, float *dbeta) {
+  if (a->type == TR_BF16) {
+    norm_backward_in(TR_BF16, a, r0, r1, dgamma, dbeta);
+  } else {
+    norm_backward_in(TR_F32, a, r0, r1, dgamma, dbeta);
+  }
+}
+
+INLINE float rms_rstd(tr_dtype type, int64_t n, const void *x, float eps) {
+  const int64_t pairs = n & -(2 * TR_VL);
+  vf square = {0}, square2 = {0};
+  for (int64_t i = 0; i < pairs; i += 2 * TR_VL) {
+    const vf e = load(type, x, i, TR_VL), e2 = load(type, x, i + TR_VL, TR_VL);
+    square += e * e;
+    square2 += e2 * e2;
+  }
+  for (int64_t i = pairs; i < n; i += TR_VL) {
+    const vf e = load(type, x, i, n - i);
+    square += e * e;
+  }
+  return 1.0f / __builtin_sqrtf(sum_lanes(square + square2) / (float)n + eps);
+}
+
+INLINE void rms_forward_in(tr_dtype type, const tr_rms *a, int64_t r0, int64_t r1) {
   const tr_rmsnorm *p = a->p;
-  const tr_dtype type = p->type;
   const int64_t n = p->width;
   for (int64_t v = r0 * p->count; v < r1 * p->count; v++) {
     const int64_t r = v / p->count, at = v % p->count * n;
     const void *x = tr__elem(type, a->x, r * p->ld_x + at);
     void *y = tr__elem_mut(type, a->y, r * p->ld_y + at);
-    vf square = {0};
-    for (int64_t i = 0; i < n; i += TR_VL) {
-      vf e = load(type, x, i, n - i);
-      square += e * e;
-    }
-    const float rstd = 1.0f / __builtin_sqrtf(sum_lanes(square) / (float)n + p->eps);
+    const float rstd = rms_rstd(type, n, x, p->eps);
     for (int64_t i = 0; i < n; i += TR_VL)
       store(type, y, i, load(type, x, i, n - i) * rstd * load(type, a->gamma, i, n - i), n - i);
     if (a->rstd) a->rstd[v] = rstd;
   }
 }
 
+static void rms_forward(const tr_rms *a, int64_t r0, int64_t r1) {
+  if (a->p->type == TR_BF16) {
+    rms_forward_in(TR_BF16, a, r0, r1);
+  } else {
+    rms_forward_in(TR_F32, a, r0, r1);
+  }
+}
+
 // dx = rstd (g - xhat mean(g xhat)), g = dy gamma; dgamma of these rows is added to the caller's.
-static void rms_backward(const tr_rms *a, int64_t r0, int64_t r1, float *dgamma) {
+INLINE void rms_backward_in(tr_dtype type, const tr_rms *a, int64_t r0, int64_t r1, float *dgamma) {
   const tr_rmsnorm *p = a->p;
-  const tr_dtype type = p->type;
   const int64_t n = p->width;
   for (int64_t v = r0 * p->count; v < r1 * p->count; v++) {
     const int64_t r = v / p->count, at = v % p->count * n;
@@ -115,86 +157,133 @@ static void rms_backward(const tr_rms *a, int64_t r0, int64_t r1, float *dgamma)
   }
 }
 
-INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exp_f32(-x)); }
+static void rms_backward(const tr_rms *a, int64_t r0, int64_t r1, float *dgamma) {
+  if (a->p->type == TR_BF16) {
+    rms_backward_in(TR_BF16, a, r0, r1, dgamma);
+  } else {
+    rms_backward_in(TR_F32, a, r0, r1, dgamma);
+  }
+}
 
-static void swiglu_forward(int64_t rows, int64_t width, tr_dtype type, const void *x, void *y) {
+INLINE void swiglu_forward_in(tr_dtype type, int64_t rows, int64_t width, const void *x, void *y) {
   for (int64_t r = 0; r < rows; r++) {
     const void *gate = tr__elem(type, x, 2 * r * width), *up = tr__elem(type, gate, width);
     void *out = tr__elem_mut(type, y, r * width);
     for (int64_t i = 0; i < width; i += TR_VL) {
-      vf g = load(type, gate, i, width - i);
-      store(type, out, i, g * sigmoid(g) * load(type, up, i, width - i), width - i);
+      vf g = load(type, gate, i, width - i), slope;
+      store(type, out, i, g * sigmoid(g, &slope) * load(type, up, i, width - i), width - i);
     }
   }
 }
 
-// With s = sigmoid(gate): d silu / d gate = s (1 + gate (1 - s)).
-static void swiglu_backward(int64_t rows, int64_t width, tr_dtype type, const void *x, const void *dy, void *dx) {
+static void swiglu_forward(int64_t rows, int64_t width, tr_dtype type, const void *x, void *y) {
+  if (type == TR_BF16) {
+    swiglu_forward_in(TR_BF16, rows, width, x, y);
+  } else {
+    swiglu_forward_in(TR_F32, rows, width, x, y);
+  }
+}
+
+// With s = sigmoid(gate): d silu / d gate = s + gate s (1 - s).
+INLINE void swiglu_backward_in(tr_dtype type, int64_t rows, int64_t width, const void *x, const void *dy, void *dx) {
   for (int64_t r = 0; r < rows; r++) {
     const void *gate = tr__elem(type, x, 2 * r * width), *up = tr__elem(type, gate, width);
     void *dgate = tr__elem_mut(type, dx, 2 * r * width), *dup = tr__elem_mut(type, dgate, width);
     for (int64_t i = 0; i < width; i += TR_VL) {
       const int64_t left = width - i;
-      vf g = load(type, gate, i, left), u = load(type, up, i, left), d = load(type, dy, r * width + i, left);
-      vf s = sigmoid(g);
-      store(type, dgate, i, d * u * (s * (1.0f + g * (1.0f - s))), left);
+      vf g = load(type, gate, i, left), u = load(type, up, i, left), d = load(type, dy, r * width + i, left), slope;
+      vf s = sigmoid(g, &slope);
+      store(type, dgate, i, d * u * (s + g * slope), left);
       store(type, dup, i, d * (g * s), left);
     }
   }
 }
 
+static void swiglu_backward(int64_t rows, int64_t width, tr_dtype type, const void *x, const void *dy, void *dx) {
+  if (type == TR_BF16) {
+    swiglu_backward_in(TR_BF16, rows, width, x, dy, dx);
+  } else {
+    swiglu_backward_in(TR_F32, rows, width, x, dy, dx);
+  }
+}
+
 // out = x + factor * y for one row; x NULL: factor * y alone. `row` indexes the dropout's arrays.
-static void residual(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y, const tr_dropout *d,
-                     void *out) {
+INLINE void residual_in(tr_dtype type, int64_t row, int64_t width, const void *x, const void *y, const tr_dropout *d,
+                        void *out) {
   const int drop = d && d->p > 0.0f;
-  float factor[MASK_MAX];
+  float space[MASK_SPACE];
   for (int64_t j = 0; j < width; j += MASK_MAX) {
     const int64_t end = tr__min(width, j + MASK_MAX);
-    if (drop) keep_factors(d, row, (uint32_t)j, (int)(end - j), factor);
+    const float *factor = drop ? keep_factors(d, row, (uint32_t)j, (int)(end - j), space) : NULL;
     for (int64_t i = j; i < end; i += TR_VL) {
       vf v = load(type, y, i, end - i);
-      if (drop) v *= load_f32(factor + (i - j), end - i);
+      if (drop) v *= load_f32(factor + (i - j), TR_VL);
       if (x) v += load(type, x, i, end - i);
       store(type, out, i, v, end - i);
     }
   }
 }
 
-static void embed_forward(const tr_embed *e, int64_t r0, int64_t r1) {
+static void residual(int64_t row, int64_t width, tr_dtype type, const void *x, const void *y, const tr_dropout *d,
+                     void *out) {
+  if (type == TR_BF16) {
+    residual_in(TR_BF16, row, width, x, y, d, out);
+  } else {
+    residual_in(TR_F32, row, width, x, y, d, out);
+  }
+}
+
+INLINE void embed_forward_in(tr_dtype type, const tr_embed *e, int64_t r0, int64_t r1) {
   const int64_t n = e->width;
+  const int drop = e->dropout && e->dropout->p > 0.0f;
+  float space[MASK_SPACE];
   for (int64_t r = r0; r < r1; r++) {
-    const void *te = tr__elem(e->type, e->wte, e->token[r] * n);
-    const void *pe = e->wpe ? tr__elem(e->type, e->wpe, e->position[r] * n) : NULL;
-    void *y = tr__elem_mut(e->type, e->y, r * n);
-    const int drop = e->dropout && e->dropout->p > 0.0f;
-    float factor[MASK_MAX];
+    const void *te = tr__elem(type, e->wte, e->token[r] * n);
+    const void *pe = e->wpe ? tr__elem(type, e->wpe, e->position[r] * n) : NULL;
+    void *y = tr__elem_mut(type, e->y, r * n);
     for (int64_t j = 0; j < n; j += MASK_MAX) {
       const int64_t end = tr__min(n, j + MASK_MAX);
-      if (drop) keep_factors(e->dropout, r, (uint32_t)j, (int)(end - j), factor);
+      const float *factor = drop ? keep_factors(e->dropout, r, (uint32_t)j, (int)(end - j), space) : NULL;
       for (int64_t i = j; i < end; i += TR_VL) {
-        vf v = load(e->type, te, i, end - i);
-        if (pe) v += load(e->type, pe, i, end - i);
-        if (drop) v *= load_f32(factor + (i - j), end - i);
-        store(e->type, y, i, v, end - i);
+        vf v = load(type, te, i, end - i);
+        if (pe) v += load(type, pe, i, end - i);
+        if (drop) v *= load_f32(factor + (i - j), TR_VL);
+        store(type, y, i, v, end - i);
       }
     }
   }
 }
 
+static void embed_forward(const tr_embed *e, int64_t r0, int64_t r1) {
+  if (e->type == TR_BF16) {
+    embed_forward_in(TR_BF16, e, r0, r1);
+  } else {
+    embed_forward_in(TR_F32, e, r0, r1);
+  }
+}
+
 // Columns j0 .. j1 - 1 (at most MASK_MAX) of the scatter, rows in ascending order.
-static void embed_backward(const tr_embed *e, int64_t j0, int64_t j1) {
+INLINE void embed_backward_in(tr_dtype type, const tr_embed *e, int64_t j0, int64_t j1) {
   const int64_t n = e->width;
   const int drop = e->dropout && e->dropout->p > 0.0f;
-  float factor[MASK_MAX];
+  float space[MASK_SPACE];
   for (int64_t r = 0; r < e->rows; r++) {
     float *te = e->dwte ? e->dwte + e->token[r] * n : NULL, *pe = e->dwpe ? e->dwpe + e->position[r] * n : NULL;
-    if (drop) keep_factors(e->dropout, r, (uint32_t)j0, (int)(j1 - j0), factor);
+    const float *factor = drop ? keep_factors(e->dropout, r, (uint32_t)j0, (int)(j1 - j0), space) : NULL;
     for (int64_t i = j0; i < j1; i += TR_VL) {
-      vf v = load(e->type, e->dy, r * n + i, j1 - i);
-      if (drop) v *= load_f32(factor + (i - j0), j1 - i);
+      vf v = load(type, e->dy, r * n + i, j1 - i);
+      if (drop) v *= load_f32(factor + (i - j0), TR_VL);
       if (te) store_f32(te + i, load_f32(te + i, j1 - i) + v, j1 - i);
       if (pe) store_f32(pe + i, load_f32(pe + i, j1 - i) + v, j1 - i);
     }
+  }
+}
+
+static void embed_backward(const tr_embed *e, int64_t j0, int64_t j1) {
+  if (e->type == TR_BF16) {
+    embed_backward_in(TR_BF16, e, j0, j1);
+  } else {
+    embed_backward_in(TR_F32, e, j0, j1);
   }
 }
 
@@ -223,7 +312,12 @@ INLINE void column_sum_four(int64_t rows, int64_t width, tr_dtype type, const vo
 
 static void column_sum(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1, float *out,
                        int add_out) {
-  for (int64_t j = j0; j < j1; j += 4 * TR_VL) column_sum_four(rows, width, type, dy, j, j1, out, add_out);
+  for (int64_t j = j0; j < j1; j += 4 * TR_VL)
+    if (type == TR_BF16) {
+      column_sum_four(rows, width, TR_BF16, dy, j, j1, out, add_out);
+    } else {
+      column_sum_four(rows, width, TR_F32, dy, j, j1, out, add_out);
+    }
 }
 
 // Loss of one row of logits; with want_gradient the logits become scale * (softmax - onehot).

@@ -110,6 +110,7 @@ static double attention_flops(const tr_piece *piece, int64_t sequence) {
 }
 
 static const tr_piece_ops attention_ops = {.kind = "attention",
+                                           .cheap = 1,
                                            .forward = attention_forward,
                                            .backward_input = attention_backward,
                                            .scratch = attention_scratch,

@@ -99,6 +99,7 @@ static size_t layernorm_scratch(const tr_piece *piece, const tr_kernels *kernels
 }
 
 static const tr_piece_ops layernorm_ops = {.kind = "layernorm",
+                                           .cheap = 1,
                                            .forward = layernorm_forward,
                                            .backward_input = layernorm_backward,
                                            .scratch = layernorm_scratch};
@@ -164,8 +165,11 @@ static size_t rmsnorm_scratch(const tr_piece *piece, const tr_kernels *kernels, 
   return kernels->rmsnorm_backward_scratch(&p);
 }
 
-static const tr_piece_ops rmsnorm_ops = {
-    .kind = "rmsnorm", .forward = rmsnorm_forward, .backward_input = rmsnorm_backward, .scratch = rmsnorm_scratch};
+static const tr_piece_ops rmsnorm_ops = {.kind = "rmsnorm",
+                                         .cheap = 1,
+                                         .forward = rmsnorm_forward,
+                                         .backward_input = rmsnorm_backward,
+                                         .scratch = rmsnorm_scratch};
 
 int tr_piece_rmsnorm(tr_model *model, const char *name, int gamma, double eps, int x, int y, int rstd) {
   if (!tr__piece_has_param(model, name, gamma, 1)) return -1;
@@ -200,7 +204,8 @@ static tr_status gelu_backward(const tr_piece_call *c) {
   return TR_OK;
 }
 
-static const tr_piece_ops gelu_ops = {.kind = "gelu", .forward = gelu_forward, .backward_input = gelu_backward};
+static const tr_piece_ops gelu_ops = {
+    .kind = "gelu", .cheap = 1, .forward = gelu_forward, .backward_input = gelu_backward};
 
 int tr_piece_gelu(tr_model *model, const char *name, int x, int y) {
   if (x < 0 || x >= tr_model_values(model))
@@ -233,7 +238,7 @@ static tr_status swiglu_backward(const tr_piece_call *c) {
 }
 
 static const tr_piece_ops swiglu_ops = {
-    .kind = "swiglu", .forward = swiglu_forward, .backward_input = swiglu_backward};
+    .kind = "swiglu", .cheap = 1, .forward = swiglu_forward, .backward_input = swiglu_backward};
 
 int tr_piece_swiglu(tr_model *model, const char *name, int x, int y) {
   if (y < 0 || y >= tr_model_values(model))
@@ -282,7 +287,7 @@ static tr_status residual_backward(const tr_piece_call *c) {
 }
 
 static const tr_piece_ops residual_ops = {
-    .kind = "residual", .forward = residual_forward, .backward_input = residual_backward};
+    .kind = "residual", .cheap = 1, .forward = residual_forward, .backward_input = residual_backward};
 
 int tr_piece_residual(tr_model *model, const char *name, double dropout, int x, int y, int out) {
   if (out < 0 || out >= tr_model_values(model))

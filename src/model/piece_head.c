@@ -4,6 +4,7 @@
 // never stored whole. The valid tokens of the step are known before the first forward pass, so gradients are
 // written in their final scale.
 #include "model/piece_internal.h"
+#include <string.h>
 
 typedef struct {
   int64_t width, vocab;
@@ -35,6 +36,7 @@ static tr_status head_forward(const tr_piece_call *c) {
   tr_head_loss p = head_shape(c->piece->config, c->type, c->input->rows);
   p.x = c->in[0];
   p.w = c->param[0];
+  memcpy(p.packed, c->packed[0], sizeof p.packed);
   p.target = c->input->target;
   p.loss = c->out[0];
   return c->compute->kernels->head_loss(c->compute, &p);
@@ -45,6 +47,7 @@ static tr_status head_backward(const tr_piece_call *c) {
   p.scale = c->scale;
   p.x = c->in[0];
   p.w = c->param[0];
+  memcpy(p.packed, c->packed[0], sizeof p.packed);
   p.target = c->input->target;
   p.loss = c->out[0];
   p.dx = c->din[0];
@@ -94,6 +97,7 @@ int tr_piece_head_loss(tr_model *model, const char *name, int weight, int x, int
                     .out = {{.value = loss, .use = TR_USE_I}},
                     .nparam = 1,
                     .param = {weight},
+                    .pack = {1 << TR_PACK_FORWARD | 1 << TR_PACK_BACKWARD},
                     .config = &config,
                     .config_nbyte = sizeof config};
   return tr_model_add_piece(model, &piece);

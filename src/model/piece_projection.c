@@ -49,12 +49,19 @@ static tr_matmul weight_shape(const projection_config *p, int i, tr_dtype type, 
                      .add = add};
 }
 
+// The packed form of a weight where it is there, and the product told of it.
+static const void *weight_for(const tr_piece_call *c, int i, tr_pack use, tr_matmul *shape) {
+  shape->b_packed = c->packed[i][use] != NULL;
+  return shape->b_packed ? c->packed[i][use] : c->param[i];
+}
+
 static tr_status projection_forward(const tr_piece_call *c) {
   const projection_config *p = c->piece->config;
   for (int i = 0; i < p->n; i++) {
     tr_matmul shape = forward_shape(p, i, c->type, c->input->rows);
     const void *bias = p->bias[i] < 0 ? NULL : c->param[p->bias[i]];
-    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, c->in[0], c->param[i], bias,
+    const void *weight = weight_for(c, i, TR_PACK_FORWARD, &shape);
+    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, c->in[0], weight, bias,
                                        tr__element(c->out[0], p->first[i], c->type)));
   }
   return TR_OK;
@@ -64,8 +71,9 @@ static tr_status projection_backward_input(const tr_piece_call *c) {
   const projection_config *p = c->piece->config;
   for (int i = 0; i < p->n; i++) {
     tr_matmul shape = input_shape(p, i, c->type, c->input->rows, c->add_in[0] || i > 0);
-    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, tr__element(c->dout[0], p->first[i], c->type), c->param[i],
-                                       NULL, c->din[0]));
+    const void *weight = weight_for(c, i, TR_PACK_BACKWARD, &shape);
+    TR_TRY(c->compute->kernels->matmul(c->compute, &shape, tr__element(c->dout[0], p->first[i], c->type), weight, NULL,
+                                       c->din[0]));
   }
   return TR_OK;
 }
@@ -175,6 +183,7 @@ int tr_piece_projection(tr_model *model, const char *name, int n, const int *wei
   for (int i = 0; i < n; i++) {
     if (!add_product(model, name, weight[i], &config)) return -1;
     piece.param[i] = weight[i];
+    piece.pack[i] = 1 << TR_PACK_FORWARD | 1 << TR_PACK_BACKWARD;
   }
   if (!tr__piece_has_width(model, name, x, config.nin) || !tr__piece_has_width(model, name, y, config.width))
     return -1;

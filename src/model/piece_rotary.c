@@ -119,8 +119,11 @@ static size_t rotary_scratch(const tr_piece *piece, const tr_kernels *kernels, t
   return most;
 }
 
-static const tr_piece_ops rotary_ops = {
-    .kind = "rotary", .forward = rotary_forward, .backward_input = rotary_backward, .scratch = rotary_scratch};
+static const tr_piece_ops rotary_ops = {.kind = "rotary",
+                                        .cheap = 1,
+                                        .forward = rotary_forward,
+                                        .backward_input = rotary_backward,
+                                        .scratch = rotary_scratch};
 
 static int norms_fit(tr_model *model, const char *name, const tr_rotary_config *config, int norm_q, int norm_k,
                      int rstd) {

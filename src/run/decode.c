@@ -51,7 +51,7 @@ static size_t memory_bytes(const tr_decoder *d, size_t scratch) {
 }
 
 static tr_status bind(tr_decoder *d, const tr_kernels *kernels, tr_pool *pool) {
-  TR_TRY(tr__value_plan_make(d->model, d->type, CHUNK, 0, 0, &d->plan));
+  TR_TRY(tr__value_plan_make(d->model, &(tr__value_options){.type = d->type, .rows = CHUNK}, &d->plan));
   d->cache = calloc((size_t)tr_model_pieces(d->model), sizeof *d->cache);
   if (!d->cache) return tr_error(TR_ERR_MEMORY, "no memory for the caches of the decoder");
   size_t scratch = scratch_bytes(d, kernels, tr_pool_nthread(pool));

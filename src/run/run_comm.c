@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in
-// any order. Gradients are summed in place by bucket. Counts and losses are f64 values gathered from all ranks and
-// added in rank order.
+// any order. Gradients are summed in place by bucket, by all ranks or each part by its owner. Counts and losses are f64 values
+// gathered from all ranks and added in rank order. What sharers write for each other needs no copy: there a GATHER is a
+// meeting.
 #include "run/run_internal.h"
 #include "trireme/base/clock.h"
 #include <string.h>
 
-static double *sums_of(const tr_run *run, const tr_op *op) {
-  return run->sums + (op->role == TR_ROLE_LOSS ? run->dp : 0);
-}
+static double *sums_of(const tr_run *run, const tr_op *op) { return run->sums + op->role * run->dp; }
 
 static tr_status start_small(tr_run *run, const tr_op *op, tr_request **request) {
   double *sums = sums_of(run, op), own = run->loss_sum;
@@ -16,10 +15,9 @@ static tr_status start_small(tr_run *run, const tr_op *op, tr_request **request)
     own = 0;
     for (int mb = 0; mb < run->options.program->microbatches; mb++) own += (double)run->input[mb].valid;
   }
-  int rank = run->options.dp ? tr_group_rank(run->options.dp) : 0;
-  sums[rank] = own;
+  sums[run->dp_rank] = own;
   if (run->dp == 1) return TR_OK;
-  return tr_group_allgather(run->options.dp, &sums[rank], sums, sizeof(double), TR_U8, request);
+  return tr_group_allgather(run->options.dp, &sums[run->dp_rank], sums, sizeof(double), TR_U8, request);
 }
 
 static void finish_small(tr_run *run, const tr_op *op) {
@@ -28,7 +26,7 @@ static void finish_small(tr_run *run, const tr_op *op) {
   if (op->role == TR_ROLE_COUNT) {
     run->result.tokens = (int64_t)sum;
     run->scale = sum > 0 ? 1.0 / sum : 0;
-  } else {
+  } else if (op->role == TR_ROLE_LOSS) {
     run->result.loss = sum * run->scale;
   }
 }
@@ -39,25 +37,48 @@ static void bucket_range(const tr_run *run, const tr_op *op, size_t *first, size
   *count = (size_t)(start[op->unit_end] - start[op->unit_begin]);
 }
 
+static char *element(const tr_run *run, void *base, size_t i) { return (char *)base + i * tr_dtype_size(run->wide); }
+
+// Sums of this rank's part go where its gradients are; their squares follow while they are in the cache.
+static tr_status start_own_part(tr_run *run, const tr_op *op, size_t first, size_t count, tr_request **request) {
+  tr__share *share = &run->share[op->bucket];
+  char *own = element(run, run->partial, first + share->start[run->dp_rank]),
+       *src = element(run, run->partial, first);
+  if (run->wire) {
+    src = (char *)run->wire + first * tr_dtype_size(run->wire_type);
+    run->compute.kernels->convert(&run->compute, count, run->wide, element(run, run->partial, first), run->wire_type,
+                                  src);
+  }
+  tr__share_begin(run, op->bucket);
+  return tr_group_reduce_scatter_v(run->options.dp, src, own, share->start, run->wire_type, run->wide, TR_SUM,
+                                   TR_LAYOUT_BLOCK, run->partial == run->gradients ? tr__share_squares : NULL, share,
+                                   request);
+}
+
 static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **request) {
   size_t first, count;
   bucket_range(run, op, &first, &count);
+  if (run->shares) return start_own_part(run, op, first, count, request);
   if (run->dp == 1) return TR_OK;
-  return tr_group_allreduce(run->options.dp, (char *)run->partial + first * tr_dtype_size(run->wide), count,
-                            run->wide, TR_SUM, request);
+  return tr_group_allreduce(run->options.dp, element(run, run->partial, first), count, run->wide, TR_SUM, request);
 }
 
 // grad_sync every: the micro-batch's sum joins the step's.
 static void finish_gradients(tr_run *run, const tr_op *op) {
   if (run->partial == run->gradients) return;
-  size_t first, count;
+  size_t first, count, skipped = 0;
   bucket_range(run, op, &first, &count);
-  first *= tr_dtype_size(run->wide);
-  char *sum = (char *)run->gradients + first, *part = (char *)run->partial + first;
+  if (run->shares) {
+    const size_t *start = run->share[op->bucket].start;
+    skipped = start[run->dp_rank];
+    count = start[run->dp_rank + 1] - skipped;
+  }
+  char *sum = element(run, run->gradients, first + skipped), *part = element(run, run->partial, first + skipped);
   if (op->first)
     memcpy(sum, part, count * tr_dtype_size(run->wide));
   else
     run->compute.kernels->add(&run->compute, count, run->wide, part, sum);
+  if (op->last && run->shares) tr__share_squares(&run->share[op->bucket], 0, count);
 }
 
 static void finish_op(tr_run *run, uint32_t index) {
@@ -127,6 +148,15 @@ static tr_status wait_for(tr_run *run, uint32_t index) {
     if (run->active[i] != index) run->active[left++] = run->active[i];
   run->nactive = left;
   finish_op(run, index);
+  return TR_OK;
+}
+
+tr_status tr__run_comm_finish(tr_run *run) {
+  TR_TRY(tr__run_comm_advance(run));
+  while (run->nactive > 0) {
+    TR_TRY(wait_for(run, run->active[0]));
+    TR_TRY(tr__run_comm_advance(run));
+  }
   return TR_OK;
 }
 

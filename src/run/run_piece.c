@@ -28,6 +28,11 @@ static void bind_call(const tr_run *run, int index, const tr_model_input *input,
   for (int k = 0; k < piece->nparam; k++)
     call->param[k] =
         (char *)run->weights + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->options.type);
+  for (int k = 0; run->packed && k < piece->nparam; k++)
+    for (int use = 0; use < TR_PACKS; use++) {
+      size_t at = run->packed_at[piece->param[k] * TR_PACKS + use];
+      if (at != SIZE_MAX) call->packed[k][use] = run->packed + at;
+    }
 }
 
 static void tell_begin(const tr_run *run, int piece, const tr_op *op, const tr_model_input *input) {

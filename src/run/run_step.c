@@ -20,6 +20,16 @@ static tr_status run_forward(tr_run *run, const tr_op *op) {
   return TR_OK;
 }
 
+// Only what has to be there again; the rest of these pieces kept what they wrote.
+static tr_status run_again(tr_run *run, const tr_op *op) {
+  for (uint32_t i = op->piece_begin; i < op->piece_end; i++) {
+    if (!run->plan.again[i]) continue;
+    TR_TRY(tr__run_piece_forward(run, (int)i, &run->input[op->microbatch], op, 1));
+    TR_TRY(between_pieces(run));
+  }
+  return TR_OK;
+}
+
 // `sum` and the losses of rows [first, last), which the last piece has just written, added in row order.
 static double add_losses(const tr_run *run, const tr_op *op, const tr_model_input *input, int64_t first, int64_t last,
                          double sum) {
@@ -44,6 +54,7 @@ static tr_status run_backward(tr_run *run, const tr_op *op) {
 static tr_status run_op(tr_run *run, const tr_op *op) {
   switch ((tr_op_kind)op->kind) {
   case TR_OP_F: return run_forward(run, op);
+  case TR_OP_R: return run_again(run, op);
   case TR_OP_B:
   case TR_OP_I:
   case TR_OP_W: return run_backward(run, op);
@@ -115,6 +126,7 @@ tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input
   run->result = (tr_step_result){.clip = 1};
   for (uint32_t i = 0; i < program->nop; i++)
     if (program->op[i].lane == TR_LANE_COMPUTE) TR_TRY(run_compute_op(run, i));
+  TR_TRY(tr__run_comm_finish(run));
   run->step_count++;
   if (!run->result.skipped) run->updates++;
   *result = run->result;

@@ -5,6 +5,10 @@
 // pass, and temporaries whose lives do not touch share memory: first fit over lifetimes counted in pieces. A
 // gradient lives from the backward of its value's last reader to that of its writer; gradients declared
 // equal (TR_ALIAS_GRAD) are one.
+//
+// What pieces write that run again (recompute.c) lives in an area of its own, one for all units, where the first forward
+// pass puts it too: first fit in each unit over its forward and then its backward pass. That area is not the one for
+// temporaries, because gradients live on there while a unit is computed again.
 #include "run/run_internal.h"
 #include <stdlib.h>
 
@@ -16,35 +20,19 @@ typedef struct life {
 
 typedef struct planner {
   const tr_model *model;
-  tr_dtype type;
-  int64_t rows;
-  int split, nvalue, npiece;
-  int *producer, *last_reader; // [values] piece, -1 none
-  unsigned *use;               // [values] union over ports
-  int *alias;                  // [values] representative of gradients that are one
+  const tr__value_options *options;
+  int nvalue, npiece;
+  tr__value_facts facts;
+  int *alias; // [values] representative of gradients that are one
   int *guest; // [values] joined through another port than 0: must be used up before the owner goes on
   tr__value_plan *plan;
 } planner;
 
 static size_t value_bytes(const planner *p, int v) {
   const tr_value *value = tr_model_value(p->model, v);
-  tr_dtype type = value->kind == TR_VALUE_STATE ? tr_wide(p->type) : p->type;
-  return tr_arena_rounded((size_t)(p->rows * value->width) * tr_dtype_size(type));
-}
-
-static void scan_ports(planner *p) {
-  for (int v = 0; v < p->nvalue; v++) p->producer[v] = p->last_reader[v] = -1, p->alias[v] = v, p->guest[v] = 0;
-  for (int i = 0; i < p->npiece; i++) {
-    const tr_piece *piece = tr_model_piece(p->model, i);
-    for (int k = 0; k < piece->nout; k++) {
-      p->producer[piece->out[k].value] = i;
-      p->use[piece->out[k].value] |= piece->out[k].use;
-    }
-    for (int k = 0; k < piece->nin; k++) {
-      p->last_reader[piece->in[k].value] = i;
-      p->use[piece->in[k].value] |= piece->in[k].use;
-    }
-  }
+  tr_dtype type = p->options->type;
+  if (value->kind == TR_VALUE_STATE) type = tr_wide(type);
+  return tr_arena_rounded((size_t)(p->options->rows * value->width) * tr_dtype_size(type));
 }
 
 static int representative(const planner *p, int v) {
@@ -69,14 +57,15 @@ static int reader_below(const planner *p, int v, int limit) {
 static void alias_piece(planner *p, int index) {
   const tr_piece *piece = tr_model_piece(p->model, index);
   int out = piece->out[0].value, first = piece->in[0].value;
-  if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->last_reader[first] != index || p->guest[out])
+  if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->facts.last_reader[first] != index || p->guest[out])
     return;
   p->alias[representative(p, first)] = representative(p, out);
   int next_reader = reader_below(p, first, index);
   for (int k = 1; k < piece->nin; k++) {
     int v = piece->in[k].value;
-    if (!(piece->in[k].use & TR_ALIAS_GRAD) || p->last_reader[v] != index || reader_below(p, v, index) >= 0) continue;
-    if (p->producer[v] <= next_reader || p->producer[v] <= p->producer[first]) continue;
+    if (!(piece->in[k].use & TR_ALIAS_GRAD) || p->facts.last_reader[v] != index || reader_below(p, v, index) >= 0)
+      continue;
+    if (p->facts.producer[v] <= next_reader || p->facts.producer[v] <= p->facts.producer[first]) continue;
     p->alias[representative(p, v)] = representative(p, out);
     p->guest[v] = 1;
   }
@@ -108,23 +97,62 @@ static int compare_birth(const void *a, const void *b) {
   return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : x->value - y->value;
 }
 
-static void place_values(planner *p, life *item) {
+// What a piece reads that runs again is kept until then: with a split backward pass, until W.
+static void keep_for_recomputation(planner *p) {
+  for (int i = 0; i < p->npiece; i++) {
+    const tr_piece *piece = tr_model_piece(p->model, i);
+    for (int k = 0; p->plan->again[i] && k < piece->nin; k++)
+      p->facts.use[piece->in[k].value] |= p->options->split_backward ? TR_USE_W : TR_USE_I;
+  }
+}
+
+static tr__class class_of(const planner *p, int v) {
+  if (p->facts.producer[v] >= 0 && p->plan->again[p->facts.producer[v]]) return TR__RECOMPUTE;
+  return p->facts.use[v] & TR_USE_W ? TR__FW : p->facts.use[v] & TR_USE_I ? TR__FI : TR__TEMPORARY;
+}
+
+// Gives each of `n` values its offset in an area, and returns how large that has to be.
+static size_t place_in_area(planner *p, life *item, int n) {
+  qsort(item, (size_t)n, sizeof *item, compare_birth);
+  size_t size = place_lives(item, n);
+  for (int i = 0; i < n; i++) p->plan->value[item[i].value].offset = item[i].offset;
+  return size;
+}
+
+static life forward_life(const planner *p, int v) {
+  int begin = p->facts.producer[v], end = p->facts.last_reader[v];
+  return (life){.value = v, .begin = begin, .end = end < 0 ? begin : end, .nbyte = value_bytes(p, v)};
+}
+
+// The unit [begin, end): piece i runs forward at i and backward at 2 end - 1 - i.
+static void place_recomputed(planner *p, int begin, int end, life *item) {
   int n = 0;
   for (int v = 0; v < p->nvalue; v++) {
-    size_t nbyte = value_bytes(p, v);
-    tr__class where = p->use[v] & TR_USE_W ? TR__FW : p->use[v] & TR_USE_I ? TR__FI : TR__TEMPORARY;
-    p->plan->value[v] = (tr__place){where, p->plan->size[where]};
-    if (where != TR__TEMPORARY)
-      p->plan->size[where] += nbyte;
-    else
-      item[n++] = (life){.value = v,
-                         .begin = p->producer[v],
-                         .nbyte = nbyte,
-                         .end = p->last_reader[v] < 0 ? p->producer[v] : p->last_reader[v]};
+    if (p->plan->value[v].where != TR__RECOMPUTE) continue;
+    life one = forward_life(p, v);
+    if (one.begin < begin || one.begin >= end) continue;
+    if (p->facts.lowest_user[v] < end) one.end = 2 * end - 1 - p->facts.lowest_user[v];
+    item[n++] = one;
   }
-  qsort(item, (size_t)n, sizeof *item, compare_birth);
-  p->plan->size[TR__TEMPORARY] = place_lives(item, n);
-  for (int i = 0; i < n; i++) p->plan->value[item[i].value].offset = item[i].offset;
+  size_t size = place_in_area(p, item, n);
+  if (size > p->plan->size[TR__RECOMPUTE]) p->plan->size[TR__RECOMPUTE] = size;
+}
+
+static void place_values(planner *p, life *item) {
+  int n = 0;
+  tr__recompute_pieces(p->model, &p->facts, p->options->recompute, p->plan->again);
+  keep_for_recomputation(p);
+  for (int v = 0; v < p->nvalue; v++) {
+    tr__class where = class_of(p, v);
+    p->plan->value[v] = (tr__place){where, p->plan->size[where]};
+    if (where == TR__TEMPORARY)
+      item[n++] = forward_life(p, v);
+    else if (where != TR__RECOMPUTE)
+      p->plan->size[where] += value_bytes(p, v);
+  }
+  p->plan->size[TR__TEMPORARY] = place_in_area(p, item, n);
+  for (int begin = 0, end; begin < p->npiece; begin = end)
+    place_recomputed(p, begin, end = tr__unit_end(p->model, begin), item);
 }
 
 // Lives of gradients in backward time: piece i runs at npiece - 1 - i. Members of an alias live as one.
@@ -135,7 +163,7 @@ static int gradient_lives(const planner *p, life *item) {
     life one = {.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
     for (int u = 0; u < p->nvalue; u++) {
       if (representative(p, u) != v) continue;
-      int begin = p->npiece - 1 - p->last_reader[u], end = p->npiece - 1 - p->producer[u];
+      int begin = p->npiece - 1 - p->facts.last_reader[u], end = p->npiece - 1 - p->facts.producer[u];
       if (begin < one.begin) one.begin = begin;
       if (end > one.end) one.end = end;
     }
@@ -145,11 +173,12 @@ static int gradient_lives(const planner *p, life *item) {
 }
 
 static void place_gradients(planner *p, life *item) {
-  if (!p->split)
+  int split = p->options->split_backward;
+  if (!split)
     for (int i = p->npiece; i-- > 0;) alias_piece(p, i);
   for (int v = 0; v < p->nvalue; v++) {
-    if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->last_reader[v] < 0) continue;
-    tr__class where = p->split && p->use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
+    if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->facts.last_reader[v] < 0) continue;
+    tr__class where = split && p->facts.use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
     p->plan->grad[v] = (tr__place){where, p->plan->size[TR__IW]};
     if (where == TR__IW) p->plan->size[TR__IW] += value_bytes(p, v);
   }
@@ -162,42 +191,40 @@ static void place_gradients(planner *p, life *item) {
     if (p->plan->grad[v].where == TR__TEMPORARY) p->plan->grad[v].offset = p->plan->grad[representative(p, v)].offset;
 }
 
-tr_status tr__value_plan_make(const tr_model *model, tr_dtype type, int64_t rows, int gradients, int split_backward,
-                              tr__value_plan *out) {
+tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out) {
   planner p = {.model = model,
-               .type = type,
-               .rows = rows,
-               .split = split_backward,
+               .options = options,
                .nvalue = tr_model_values(model),
                .npiece = tr_model_pieces(model),
                .plan = out};
   size_t n = (size_t)p.nvalue;
-  *out = (tr__value_plan){.value = calloc(n, sizeof *out->value), .grad = calloc(n, sizeof *out->grad)};
-  int *numbers = malloc(4 * n * sizeof *numbers);
+  TR_TRY(tr__value_facts_make(model, &p.facts));
+  *out = (tr__value_plan){.value = calloc(n, sizeof *out->value),
+                          .grad = calloc(n, sizeof *out->grad),
+                          .again = calloc((size_t)p.npiece, 1)};
+  int *numbers = malloc(2 * n * sizeof *numbers);
   life *item = malloc(n * sizeof *item);
-  p.use = calloc(n, sizeof *p.use);
   tr_status status = TR_OK;
-  if (!out->value || !out->grad || !numbers || !item || !p.use) {
+  if (!out->value || !out->grad || !out->again || !numbers || !item) {
     tr__value_plan_free(out);
     status = tr_error(TR_ERR_MEMORY, "no memory to plan %zu values", n);
   } else {
-    p.producer = numbers;
-    p.last_reader = numbers + n;
-    p.alias = numbers + 2 * n;
-    p.guest = numbers + 3 * n;
-    scan_ports(&p);
+    p.alias = numbers;
+    p.guest = numbers + n;
+    for (int v = 0; v < p.nvalue; v++) p.alias[v] = v, p.guest[v] = 0;
     place_values(&p, item);
-    if (gradients) place_gradients(&p, item);
+    if (options->gradients) place_gradients(&p, item);
   }
   free(numbers);
   free(item);
-  free(p.use);
+  tr__value_facts_free(&p.facts);
   return status;
 }
 
 void tr__value_plan_free(tr__value_plan *plan) {
   free(plan->value);
   free(plan->grad);
+  free(plan->again);
   *plan = (tr__value_plan){0};
 }
 

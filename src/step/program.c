@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Building programs. The schedule (here: each micro-batch forward, then backward) is lowered in one walk; a backward
-// pass is cut only where a bucket becomes complete, because that is where a REDUCE has to start.
+// pass is cut only where a bucket becomes complete, because that is where a REDUCE has to start, and where values have
+// to be computed again before it can go on.
 #include "trireme/step/program.h"
 #include <stdlib.h>
 
-enum { MOST_OPERATIONS = 16384 }; // the check compares operations with each other
+enum {
+  MOST_OPERATIONS = 1 << 16,
+  MOST_PAIRS = 1 << 28
+}; // of an operation and a communication: the check compares them
 
 static const char *const op_name[TR_OP_KIND_COUNT] = {
 #define X(name, text, what) text,
@@ -28,6 +32,7 @@ typedef struct lowering {
   const tr_step_options *options;
   pending_edge *edge;
   uint32_t nedge, edge_capacity;
+  int held; // range whose values are in the recompute area, -1: none
   int failed;
 } lowering;
 
@@ -130,6 +135,7 @@ static uint32_t lower_forward(lowering *low, int mb, int first_of_step, uint32_t
   op.piece_end = (uint32_t)low->model->npiece;
   op.slot_fi = op.slot_fw = 0;
   uint32_t index = append_op(low, op);
+  low->held = low->options->nrecompute - 1;
   if (first_of_step) append_edge(low, index, count_op, 0);
   return index;
 }
@@ -162,16 +168,45 @@ static uint32_t append_backward(lowering *low, tr_op_kind kind, int mb, int begi
   return append_op(low, op);
 }
 
-// One pass of kind B or W, cut after each piece that completes a bucket which is to be reduced now.
+// Fills the recompute area for the backward pass that comes to piece `end` - 1, if it reads there and finds another
+// range's values. A split pass has given back its F-I slot before W, so R reads F-W only.
+static void append_recompute(lowering *low, int mb, int end) {
+  const tr_step_range *range = low->options->recompute;
+  int r = low->options->nrecompute - 1;
+  while (r >= 0 && range[r].begin >= end) r--;
+  if (r < 0 || range[r].end < end || r == low->held) return;
+  tr_op op = new_op(TR_OP_R, TR_LANE_COMPUTE);
+  op.microbatch = mb;
+  op.piece_begin = (uint32_t)range[r].begin;
+  op.piece_end = (uint32_t)range[r].end;
+  op.slot_fi = low->options->split_backward ? -1 : 0;
+  op.slot_fw = 0;
+  append_op(low, op);
+  low->held = r;
+}
+
+// Where the part of a pass that starts below `end` stops: at `begin`, or before that where the area has to be filled.
+static int cut_for_recompute(const lowering *low, int begin, int end) {
+  for (int r = 0; r < low->options->nrecompute; r++) {
+    int top = low->options->recompute[r].end;
+    if (r != low->held && top > begin && top < end) begin = top;
+  }
+  return begin;
+}
+
+// One pass of kind B, I or W, cut after each piece that completes a bucket which is to be reduced now, and before each
+// range that is computed again.
 static void lower_cut_pass(lowering *low, tr_op_kind kind, int mb, int syncing) {
   const tr_program *p = low->program;
-  int end = low->model->npiece, bucket = 0;
+  int end = low->model->npiece, bucket = 0, reducing = syncing && kind != TR_OP_I;
   while (end > 0) {
     int begin = 0;
-    if (syncing && low->options->dp > 1 && bucket < p->nbucket) begin = p->bucket[bucket].last_piece;
+    if (reducing && low->options->dp > 1 && bucket < p->nbucket) begin = p->bucket[bucket].last_piece;
+    append_recompute(low, mb, end);
+    begin = cut_for_recompute(low, begin, end);
     uint32_t op = append_backward(low, kind, mb, begin, end, syncing);
     end = begin;
-    for (; syncing && bucket < p->nbucket && p->bucket[bucket].last_piece >= end; bucket++)
+    for (; reducing && bucket < p->nbucket && p->bucket[bucket].last_piece >= end; bucket++)
       append_reduce(low, bucket, mb, op);
   }
 }
@@ -179,7 +214,7 @@ static void lower_cut_pass(lowering *low, tr_op_kind kind, int mb, int syncing) 
 static void lower_backward(lowering *low, int mb) {
   int every = low->options->grad_sync == TR_SYNC_EVERY, syncing = every || mb == low->options->microbatches - 1;
   uint32_t first = low->program->nop;
-  if (low->options->split_backward) append_backward(low, TR_OP_I, mb, 0, low->model->npiece, syncing);
+  if (low->options->split_backward) lower_cut_pass(low, TR_OP_I, mb, syncing);
   lower_cut_pass(low, low->options->split_backward ? TR_OP_W : TR_OP_B, mb, syncing);
   if (!every || mb == 0) return;
   // The pass overwrites gradients that the previous micro-batch's sums still read.
@@ -202,24 +237,52 @@ static uint32_t append_loss(lowering *low) {
   return index;
 }
 
-// NORM waits for every reduction, updates for NORM, and the first forward of the next step for what was published.
-static void lower_state(lowering *low, uint32_t first_forward) {
+static uint32_t append_units(lowering *low, tr_op_kind kind, tr_lane lane, int unit_begin, int unit_end) {
+  tr_op op = new_op(kind, lane);
+  op.unit_begin = (uint16_t)unit_begin;
+  op.unit_end = (uint16_t)unit_end;
+  return append_op(low, op);
+}
+
+// Everything that every rank did `after` an operation is known to all, once this has ended.
+static uint32_t append_gather(lowering *low, tr_op_role role, uint32_t after) {
+  uint32_t gather = append_units(low, TR_OP_GATHER, TR_LANE_COMM, 0, low->model->nunit);
+  if (!low->failed) low->program->op[gather].role = (uint8_t)role;
+  append_edge(low, gather, after, 0);
+  return gather;
+}
+
+// NORM waits for every reduction; with owned parts, for the sums of squares of all owners.
+static uint32_t lower_norm(lowering *low) {
   const tr_program *p = low->program;
-  uint32_t loss = append_loss(low), norm = append_op(low, new_op(TR_OP_NORM, TR_LANE_COMPUTE));
-  for (uint32_t i = 0; i < loss && !low->failed; i++)
-    if (p->op[i].kind == TR_OP_REDUCE && p->op[i].role == TR_ROLE_GRADIENT) append_edge(low, norm, i, 0);
-  append_edge(low, norm, loss, 0);
-  for (int unit = 0; unit < low->model->nunit; unit++) {
-    tr_op op = new_op(TR_OP_UPDATE, TR_LANE_COMPUTE);
-    op.unit_begin = (uint16_t)unit;
-    op.unit_end = (uint16_t)(unit + 1);
-    uint32_t update = append_op(low, op);
-    op.kind = TR_OP_PUBLISH;
-    uint32_t publish = append_op(low, op);
-    append_edge(low, update, norm, 0);
-    append_edge(low, publish, update, 0);
-    append_edge(low, first_forward, publish, -1);
+  uint32_t loss = append_loss(low), squares = loss;
+  if (low->options->zero) {
+    tr_op op = new_op(TR_OP_REDUCE, TR_LANE_COMM);
+    op.role = TR_ROLE_SQUARES;
+    squares = append_op(low, op);
   }
+  uint32_t norm = append_op(low, new_op(TR_OP_NORM, TR_LANE_COMPUTE)), reader = low->options->zero ? squares : norm;
+  for (uint32_t i = 0; i < loss && !low->failed; i++)
+    if (p->op[i].kind == TR_OP_REDUCE && p->op[i].role == TR_ROLE_GRADIENT) append_edge(low, reader, i, 0);
+  append_edge(low, norm, loss, 0);
+  if (low->options->zero) append_edge(low, norm, squares, 0);
+  return norm;
+}
+
+// Updates wait for NORM, and the first forward of the next step for what was published.
+static void lower_state(lowering *low, uint32_t first_forward) {
+  const int nunit = low->model->nunit;
+  uint32_t norm = lower_norm(low), update = norm, publish = norm;
+  for (int unit = 0; unit < nunit; unit++) {
+    update = append_units(low, TR_OP_UPDATE, TR_LANE_COMPUTE, unit, unit + 1);
+    append_edge(low, update, norm, 0);
+  }
+  uint32_t whole = low->options->zero ? append_gather(low, TR_ROLE_WEIGHTS, update) : update;
+  for (int unit = 0; unit < nunit; unit++) {
+    publish = append_units(low, TR_OP_PUBLISH, TR_LANE_COMPUTE, unit, unit + 1);
+    append_edge(low, publish, whole, 0);
+  }
+  append_edge(low, first_forward, low->options->zero ? append_gather(low, TR_ROLE_PACKED, publish) : publish, -1);
 }
 
 // Edges of one operation side by side, in the order in which they were added.
@@ -240,15 +303,21 @@ static void sort_edges(lowering *low) {
   p->nedge = low->nedge;
 }
 
+static tr_status check_length(const lowering *low) {
+  uint32_t nop = low->program->nop, ncomm = 0;
+  for (uint32_t i = 0; i < nop; i++) ncomm += low->program->op[i].lane == TR_LANE_COMM;
+  if (nop <= MOST_OPERATIONS && (uint64_t)nop * ncomm <= MOST_PAIRS) return TR_OK;
+  return tr_error(TR_ERR_PLAN,
+                  "a step program of %u operations, %u of them communication, is too long to be checked: fewer "
+                  "micro-batches, comm.grad_sync=last%s or a larger comm.bucket would work",
+                  nop, ncomm, low->options->nrecompute ? ", memory.recompute=none" : "");
+}
+
 static tr_status finish(lowering *low, tr_program *out) {
-  uint32_t nop = low->program->nop;
-  if (!low->failed && nop > MOST_OPERATIONS) {
+  if (!low->failed && check_length(low) < 0) {
     free(low->edge);
     tr_program_destroy(low->program);
-    return tr_error(TR_ERR_PLAN,
-                    "a step program of %u operations is too long, at most %d: fewer micro-batches, "
-                    "comm.grad_sync=last or a larger comm.bucket would work",
-                    nop, MOST_OPERATIONS);
+    return TR_ERR_PLAN;
   }
   if (!low->failed) sort_edges(low);
   free(low->edge);
@@ -266,10 +335,17 @@ static tr_status check_sizes(const tr_step_model *model, const tr_step_options *
   if (options->microbatches < 1 || options->microbatches > TR_STEP_MICROBATCHES)
     return tr_error(TR_ERR_PLAN, "a step has 1 to %d micro-batches per rank, not %d", TR_STEP_MICROBATCHES,
                     options->microbatches);
+  if (options->zero < 0 || options->zero > 1)
+    return tr_error(TR_ERR_PLAN, "ZeRO stage %d is not known: 0 or 1", options->zero);
   if (options->dp < 1) return tr_error(TR_ERR_PLAN, "gradients are summed over at least 1 rank, not %d", options->dp);
   for (int i = 0; i < model->nunit; i++)
     if (model->unit_last_piece[i] < 0 || model->unit_last_piece[i] >= model->npiece)
       return tr_error(TR_ERR_PLAN, "unit %d ends at piece %d of %d", i, model->unit_last_piece[i], model->npiece);
+  for (int r = 0, low = 0; r < options->nrecompute; low = options->recompute[r++].end)
+    if (options->recompute[r].begin < low || options->recompute[r].end <= options->recompute[r].begin ||
+        options->recompute[r].end > model->npiece)
+      return tr_error(TR_ERR_PLAN, "recomputation %d covers pieces %d to %d of %d, which must ascend", r,
+                      options->recompute[r].begin, options->recompute[r].end - 1, model->npiece);
   return TR_OK;
 }
 
@@ -279,7 +355,7 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
                         .slots_fi = 1,
                         .slots_fw = 1,
                         .slots_iw = options->split_backward ? 1 : 0};
-  lowering low = {.program = &program, .model = model, .options = options};
+  lowering low = {.program = &program, .model = model, .options = options, .held = -1};
   tr_status status = make_buckets(&low);
   if (status < 0) {
     tr_program_destroy(&program);

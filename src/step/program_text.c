@@ -4,7 +4,7 @@
 #include "trireme/step/program.h"
 
 static void print_what(const tr_program *program, const tr_op *op, tr_text *out) {
-  static const char *const role[] = {"", "gradients", "valid tokens", "loss"};
+  static const char *const role[] = {"", "gradients", "valid tokens", "loss", "squares", "weights", "packed weights"};
   switch ((tr_op_kind)op->kind) {
   case TR_OP_REDUCE:
     tr_text_append(out, "%s", role[op->role]);
@@ -12,6 +12,7 @@ static void print_what(const tr_program *program, const tr_op *op, tr_text *out)
       tr_text_append(out, " bucket %d of %d, units %d..%d", op->bucket, program->nbucket, op->unit_begin,
                      op->unit_end - 1);
     break;
+  case TR_OP_GATHER: tr_text_append(out, "%s", role[op->role]); break;
   case TR_OP_UPDATE:
   case TR_OP_PUBLISH: tr_text_append(out, "unit %d", op->unit_begin); break;
   case TR_OP_NORM: break;
@@ -40,13 +41,13 @@ void tr_program_print(const tr_program *program, tr_text *out) {
   }
 }
 
-// A pass that was cut in pieces prints once, at its first part.
+// A pass that was cut in pieces prints once, at its first part. Recomputation is not of that level.
 void tr_program_tokens(const tr_program *program, tr_text *out) {
   const char *comma = "";
   int last_kind = -1, last_microbatch = -1;
   for (uint32_t i = 0; i < program->nop; i++) {
     const tr_op *op = &program->op[i];
-    if (op->kind > TR_OP_R) continue;
+    if (op->kind >= TR_OP_R) continue;
     if (op->kind == last_kind && op->microbatch == last_microbatch) continue;
     tr_text_append(out, "%s%d%s%d", comma, op->stage, tr_op_name((tr_op_kind)op->kind), op->microbatch);
     comma = ",";

@@ -70,15 +70,16 @@ static json_t *order_json(const tr_train_plan *plan) {
 tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
   const tr_train_config *c = plan->config;
   tr_run_options run;
-  tr__train_run_options(plan, &run);
-  json_t *json =
-      json_pack("{s:I, s:o, s:o, s:o, s:{s:s, s:s, s:s, s:s}, s:s, s:s, s:o, s:{s:i, s:i, s:i, s:s}, s:s}", "seed",
-                (json_int_t)c->train.seed, "data", data_json(plan), "order", order_json(plan), "tokenizer",
-                plan->tokenizer ? hash_json(tr_tokenizer_hash(plan->tokenizer)) : json_null(), "types", "compute",
-                tr_dtype_name(run.type), "wire", "f32", "accumulate", "f32", "master", "f32", "kernels",
-                run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program", binary_hash(), "layout", "dp",
-                plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation", plan->accumulation, "grad_sync",
-                c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums", "aligned binary tree over ranks");
+  tr_train_run_options(plan, &run);
+  json_t *json = json_pack(
+      "{s:I, s:o, s:o, s:o, s:{s:s, s:s, s:s, s:s}, s:s, s:s, s:o, s:{s:i, s:i, s:i, s:s}, s:s}", "seed",
+      (json_int_t)c->train.seed, "data", data_json(plan), "order", order_json(plan), "tokenizer",
+      plan->tokenizer ? hash_json(tr_tokenizer_hash(plan->tokenizer)) : json_null(), "types", "compute",
+      tr_dtype_name(run.type), "wire", tr_dtype_name(plan->mesh.degree[TR_AXIS_DP] > 1 ? run.grad_wire : TR_F32),
+      "accumulate", "f32", "master", "f32", "kernels", run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program",
+      binary_hash(), "layout", "dp", plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation",
+      plan->accumulation, "grad_sync", c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums",
+      "aligned binary tree over ranks");
   if (!json) return tr_error(TR_ERR_MEMORY, "no memory for the contract of the run");
   *out = json;
   return TR_OK;

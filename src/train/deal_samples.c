@@ -21,9 +21,20 @@ void tr__dealer_free(struct tr__dealer *dealer) {
   free(dealer);
 }
 
+static size_t bins_of(const tr_train_plan *plan) {
+  return (size_t)plan->mesh.degree[TR_AXIS_DP] * (size_t)plan->accumulation;
+}
+
+size_t tr__dealer_bytes(const tr_train_plan *plan) {
+  const struct tr__dealer *d = NULL;
+  size_t batch = (size_t)plan->config->batch.sequences, balanced = plan->config->data.dealing == TR_DEALING_BALANCED;
+  return (size_t)plan->micro * sizeof *d->index +
+         balanced * (batch * (sizeof *d->length + sizeof *d->bin) + (batch + bins_of(plan)) * sizeof *d->work);
+}
+
 tr_status tr__dealer_create(const tr_train_plan *plan, struct tr__dealer **out) {
   size_t batch = (size_t)plan->config->batch.sequences;
-  size_t bins = (size_t)plan->mesh.degree[TR_AXIS_DP] * (size_t)plan->accumulation;
+  size_t bins = bins_of(plan);
   struct tr__dealer *d = calloc(1, sizeof *d);
   if (!d) return tr_error(TR_ERR_MEMORY, "no memory to deal samples");
   d->balanced = plan->config->data.dealing == TR_DEALING_BALANCED;

@@ -55,6 +55,7 @@ tr_status tr__evaluate(tr__trainer *t, double *loss) {
   int64_t batches = (plan->eval_samples + plan->micro - 1) / plan->micro,
           share = (batches + dp - 1) / dp * plan->micro;
   struct tr__eval_sum *own = t->eval_sum + t->rank * share;
+  tr__timing_begin(t, TR__SLICE_EVALUATION);
   memset(own, 0, (size_t)share * sizeof *own);
   TR_TRY(own_share(t, dp, batches, own));
   if (dp > 1) TR_TRY(tr_group_allgather(t->dp, own, t->eval_sum, (size_t)share * sizeof *own, TR_U8, NULL));
@@ -66,5 +67,6 @@ tr_status tr__evaluate(tr__trainer *t, double *loss) {
     targets += sample->targets;
   }
   *loss = targets > 0 ? sum / targets : 0;
+  tr__timing_end(t);
   return TR_OK;
 }

@@ -32,10 +32,11 @@ static tr_status open_run(tr__trainer *t) {
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
   tr_run_options options;
-  tr__train_run_options(plan, &options);
+  tr_train_run_options(plan, &options);
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;
+  tr__timing_observe(t, &options); // first, so that it sees what a fault strikes
   tr__fault_observe(t, &options);
   TR_TRY(tr_run_create(&options, &t->run));
   t->eval_sum = tr_arena_alloc(tr_comm_arena(t->comm), tr__train_eval_bytes(plan));
@@ -62,6 +63,7 @@ static void close_trainer(tr__trainer *t) {
   tr__dealer_free(t->dealer);
   tr_ledger_free(&t->ledger);
   tr_events_close(t->events);
+  tr__timing_close(t);
   tr__fault_close(t);
 }
 
@@ -81,6 +83,7 @@ tr_model_input tr__batch_input(const tr_batch *b) {
 static tr_status fill_batches(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int64_t begin = tr_clock_ns();
+  tr__timing_begin(t, TR__SLICE_DATA);
   for (int j = 0; j < plan->accumulation; j++) {
     const int64_t *index;
     int count;
@@ -89,33 +92,41 @@ static tr_status fill_batches(tr__trainer *t) {
     for (int i = 0; i < count; i++) tr_tally_add(&t->used, index[i]);
     t->input[j] = tr__batch_input(&t->batch[j]);
   }
+  tr__timing_end(t);
   t->data_ns += tr_clock_ns() - begin;
   return TR_OK;
 }
 
-// The first tensor whose gradient is not finite: where to look.
-static const char *bad_tensor(const tr__trainer *t) {
+// The first tensor whose gradient is not finite, on any rank: where to look. Collective: all ranks have seen the same norm.
+static tr_status bad_tensor(const tr__trainer *t, const char **name) {
   const tr_layout *layout = &t->plan->layout;
   const float *g = tr_run_gradients(t->run);
-  for (int i = 0; i < layout->nparam; i++)
-    for (int64_t k = 0; k < layout->param_count[i]; k++)
-      if (!isfinite(g[layout->param_offset[i] + k])) return tr_model_param(t->plan->model, i)->name;
-  return "none (only the loss is not finite)";
+  int32_t from_end = 0; // 0: none
+  for (int i = 0; i < layout->nparam && !from_end; i++)
+    for (int64_t k = 0; k < layout->param_count[i] && !from_end; k++)
+      if (!isfinite(g[layout->param_offset[i] + k])) from_end = layout->nparam - i;
+  if (tr_comm_size(t->comm) > 1)
+    TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), &from_end, 1, TR_I32, TR_MAX, NULL));
+  *name = from_end ? tr_model_param(t->plan->model, layout->nparam - from_end)->name
+                   : "none (only the loss is not finite)";
+  return TR_OK;
 }
 
 static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
   if (!result->skipped || result->tokens == 0) return TR_OK;
   double loss = tr__unsigned_nan(result->loss), norm = tr__unsigned_nan(result->norm);
+  const char *tensor;
+  TR_TRY(bad_tensor(t, &tensor));
   if (t->plan->config->train.nan == TR_NAN_SKIP) {
     if (t->rank == 0)
       tr_log_warn("step %lld is skipped: loss %g, gradient norm %g; first tensor with a bad gradient: %s",
-                  (long long)t->step, loss, norm, bad_tensor(t));
+                  (long long)t->step, loss, norm, tensor);
     return TR_OK;
   }
   return tr_error(TR_ERR_NAN,
                   "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
                   "lr.warmup, or train.nan=skip",
-                  (long long)t->step, loss, norm, bad_tensor(t));
+                  (long long)t->step, loss, norm, tensor);
 }
 
 static int due(int64_t step, int64_t every, int64_t steps) {
@@ -153,7 +164,9 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   int64_t begin = tr_clock_ns();
   TR_TRY(fill_batches(t));
   double lr = tr_lr_at(&t->plan->lr, t->step);
+  tr__timing_begin(t, TR__SLICE_PROGRAM);
   TR_TRY(tr_run_step(t->run, t->step, lr, t->input, &result));
+  tr__timing_program(t, &result);
   TR_TRY(tr__fault_status(t));
   TR_TRY(check_finite(t, &result));
   t->step++;
@@ -170,6 +183,7 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   if (evaluate) TR_TRY(evaluate_now(t));
   pause_rates(t, pause);
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
+  if (log) TR_TRY(tr__memory_count(t));
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
   pause = tr_clock_ns();
@@ -177,6 +191,13 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   pause_rates(t, pause);
   if (said < 0) tr__state_settle(t, said);
   return said;
+}
+
+static tr_status timed_step(tr__trainer *t, int *stop) {
+  tr__timing_begin(t, TR__SLICE_STEP);
+  TR_TRY(one_step(t, stop));
+  tr__timing_end(t);
+  return tr__profile_step(t);
 }
 
 static tr_status write_contract(const tr__trainer *t) {
@@ -208,11 +229,13 @@ static tr_status train_loop(tr__trainer *t) {
   if (t->step < t->plan->steps) TR_TRY(open_events(t));
   if (resumed && t->step < t->plan->steps) TR_TRY(tr__metrics_event(t, "resume"));
   if (!resumed && *t->plan->model_folder) TR_TRY(tr__state_load_weights(t));
-  if (!resumed && !*t->plan->model_folder) tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed);
+  if (!resumed && !*t->plan->model_folder) TR_TRY(tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed));
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
-  while (t->step < t->plan->steps && !stop) TR_TRY(one_step(t, &stop));
+  while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
+  TR_TRY(tr__profile_end(t));
+  TR_TRY(tr__memory_end(t));
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
            (long long)t->step);
@@ -221,8 +244,12 @@ static tr_status train_loop(tr__trainer *t) {
 
 static tr_status rank_main(tr_comm *comm, void *user) {
   const tr__trainer *start = user;
-  tr__trainer t = {.plan = start->plan, .options = start->options, .comm = comm, .rank = tr_comm_rank(comm)};
+  tr__trainer t = *start;
+  t.comm = comm;
+  t.rank = tr_comm_rank(comm);
+  if (t.plan->config->run.launch == TR_LAUNCH_PROCESSES) tr__memory_begin(&t);
   tr_status status = tr__fault_open(&t);
+  if (status == TR_OK) status = tr__timing_open(&t);
   if (status == TR_OK) status = open_data(&t);
   if (status == TR_OK) status = open_run(&t);
   if (status == TR_OK) status = tr__state_open(&t);
@@ -252,7 +279,7 @@ static tr_status lock_folder(const char *folder, int *fd) {
   return TR_OK;
 }
 
-static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *options, const char *logs) {
+tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
   tr_launch_options_init(&launch);
@@ -261,11 +288,11 @@ static tr_status launch_ranks(const tr_train_plan *plan, const tr_options *optio
   launch.nthread = plan->nthread;
   launch.bind = c->run.bind;
   launch.arena_nbyte = plan->arena_nbyte;
+  launch.once_nbyte = plan->once_nbyte;
   launch.deadline = c->run.deadline;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
   launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
-  tr__trainer start = {.plan = plan, .options = options};
-  return tr_launch(&launch, rank_main, &start, NULL);
+  return tr_launch(&launch, life, user, NULL);
 }
 
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
@@ -276,7 +303,15 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   snprintf(logs, sizeof logs, "%s/logs", folder);
   TR_TRY(tr_file_make_folders(logs));
   TR_TRY(lock_folder(folder, &lock));
-  tr_status status = launch_ranks(plan, options, logs);
+  struct tr__trace *trace = NULL;
+  tr_status status = tr__trace_create(plan, &trace);
+  if (status == TR_OK) {
+    tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
+    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
+    status = tr_train_launch(plan, logs, rank_main, &start);
+  }
+  if (trace) status = tr__trace_write(trace, status);
+  tr__trace_destroy(trace);
   close(lock);
   return status;
 }

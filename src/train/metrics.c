@@ -13,7 +13,7 @@ static void metrics_path(const tr__trainer *t, char *out, size_t nbyte) {
   snprintf(out, nbyte, "%s/metrics.jsonl", t->plan->config->train.folder);
 }
 
-static tr_status append_record(const tr__trainer *t, json_t *record) {
+tr_status tr__metrics_append(const tr__trainer *t, json_t *record) {
   char path[4096], *text = record ? json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(record);
   if (!text) return tr_error(TR_ERR_MEMORY, "no memory for a metrics record");
@@ -29,7 +29,8 @@ tr_status tr__metrics_event(tr__trainer *t, const char *event) {
   if (t->rank != 0) return TR_OK;
   char now[32];
   tr_clock_utc(now, sizeof now);
-  return append_record(t, json_pack("{s:s, s:I, s:s}", "event", event, "step", (json_int_t)t->step, "time", now));
+  return tr__metrics_append(t,
+                            json_pack("{s:s, s:I, s:s}", "event", event, "step", (json_int_t)t->step, "time", now));
 }
 
 void tr__metrics_start(tr__trainer *t) {
@@ -41,6 +42,8 @@ void tr__metrics_start(tr__trainer *t) {
 
 typedef struct rates {
   double seconds, tokens_per_s, flops_per_s, data_wait, comm_wait, eta;
+  double peak; // share of what the processors of all ranks could compute; 0: not known
+  double rho;  // communication as a multiple of computation; below 0: not known
 } rates;
 
 static rates measure(const tr__trainer *t, int64_t now) {
@@ -50,6 +53,8 @@ static rates measure(const tr__trainer *t, int64_t now) {
   r.flops_per_s = r.tokens_per_s * tr_model_flops(t->plan->model, t->plan->config->data.sequence);
   r.data_wait = (double)t->data_ns * 1e-9 / r.seconds;
   r.comm_wait = (double)t->comm_ns * 1e-9 / r.seconds;
+  if (t->limits.flops > 0) r.peak = r.flops_per_s / t->limits.flops;
+  r.rho = -1;
   int64_t done = t->step - t->start_step;
   double elapsed = (double)(now - t->begin_ns) * 1e-9;
   r.eta = done > 0 ? elapsed / (double)done * (double)(t->plan->steps - t->step) : 0;
@@ -64,8 +69,12 @@ static tr_status write_record(tr__trainer *t, const tr_step_result *result, doub
                 "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s", r->flops_per_s,
                 "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait, "comm_wait", r->comm_wait,
                 "eta_s", r->eta, "skipped", result->skipped);
+  json_object_set_new(record, "memory_total", json_integer((json_int_t)t->plan->total_nbyte));
+  json_object_set_new(record, "memory_used", json_integer((json_int_t)t->memory_used));
+  if (r->peak > 0) json_object_set_new(record, "peak_share", json_real(r->peak));
+  if (r->rho >= 0) json_object_set_new(record, "rho", json_real(r->rho));
   if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", json_real(t->val_loss));
-  return append_record(t, record);
+  return tr__metrics_append(t, record);
 }
 
 // The tags that Megatron's users know.
@@ -81,31 +90,33 @@ static tr_status write_scalars(const tr__trainer *t, const tr_step_result *resul
   return tr_events_scalars(t->events, t->step, scalar, t->val_step == t->step ? n : n - 1);
 }
 
-static void clear_progress(tr__trainer *t) {
+void tr__metrics_clear_line(tr__trainer *t) {
   if (t->progress_shown) fputs("\r\033[K", stdout);
   t->progress_shown = 0;
 }
 
 static void print_line(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
-  char rate[32], tokens[32], flops[32], memory[32], eta[32];
+  char rate[32], tokens[32], flops[32], memory[32], eta[32], peak[32] = "", comm[64] = "";
   tr_format_count(rate, sizeof rate, r->tokens_per_s);
   tr_format_count(tokens, sizeof tokens, (double)t->tokens);
   tr_format_bytes(memory, sizeof memory, (double)t->plan->rank_nbyte);
   tr_format_duration(eta, sizeof eta, r->eta);
   snprintf(flops, sizeof flops, "%.1f", r->flops_per_s * 1e-9);
-  clear_progress(t);
+  if (r->peak > 0) snprintf(peak, sizeof peak, " | peak %.0f%%", 100 * r->peak);
+  if (r->rho >= 0) snprintf(comm, sizeof comm, " | comm %.1f%% rho %.2f", 100 * r->comm_wait, r->rho);
+  tr__metrics_clear_line(t);
   printf("step %lld/%lld | loss %.4f | ", (long long)t->step, (long long)t->plan->steps,
          tr__unsigned_nan(result->loss));
   if (t->val_step == t->step) printf("val_loss %.4f | ", tr__unsigned_nan(t->val_loss));
-  printf("norm %.3f clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s | mem %s | data %.1f%% | eta %s%s\n",
-         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, memory,
+  printf("norm %.3f clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s | mem %s | data %.1f%% | eta %s%s\n",
+         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, memory,
          100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
   fflush(stdout);
 }
 
 static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t now) {
-  enum { WIDTH = 30 };
-  if (!t->plan->progress) return;
+  enum { WIDTH = 30, PAUSE_NS = 50000000 }; // oftener than this nobody sees
+  if (!t->plan->progress || now - t->progress_ns < PAUSE_NS) return;
   char bar[WIDTH + 1], eta[32];
   int64_t steps = t->plan->steps > 0 ? t->plan->steps : 1;
   int filled = (int)(t->step * WIDTH / steps);
@@ -115,6 +126,7 @@ static void show_progress(tr__trainer *t, const tr_step_result *result, int64_t 
   printf("\r\033[K[%s] %lld/%lld  loss %.4f  eta %s", bar, (long long)t->step, (long long)t->plan->steps,
          result->loss, eta);
   fflush(stdout);
+  t->progress_ns = now;
   t->progress_shown = 1;
 }
 
@@ -126,6 +138,7 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
     return TR_OK;
   }
   rates r = measure(t, now);
+  if (tr_comm_size(t->comm) > 1) r.rho = tr__timing_rho(t);
   print_line(t, result, lr, &r);
   t->mark_tokens = t->tokens;
   t->data_ns = t->comm_ns = 0;

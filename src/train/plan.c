@@ -79,18 +79,29 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
+static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
+  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
+  return tr_options_error(
+      options, "precision.grad_wire",
+      "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
+}
+
 static tr_status plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = plan->mesh.degree[TR_AXIS_DP],
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
-                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float)};
+                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
+                                 .zero = plan->mesh.degree[TR_AXIS_DP] > 1 ? (int)c->parallel.zero : 0};
   int nunit = tr_model_units(plan->model);
-  int *last_piece = malloc(sizeof *last_piece * (size_t)nunit);
+  plan->step.recompute = plan->recompute = malloc(sizeof *plan->recompute * (size_t)nunit);
+  int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
   if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
   for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(plan->model, i);
   tr_step_model model = {tr_model_pieces(plan->model), nunit, last_piece, plan->layout.unit_start};
-  tr_status status = tr_program_build(&model, &plan->step, &plan->program);
+  tr_status status = tr_run_recompute_ranges(plan->model, (tr_recompute)c->memory.recompute, plan->recompute,
+                                             &plan->step.nrecompute);
+  if (status == TR_OK) status = tr_program_build(&model, &plan->step, &plan->program);
   if (status == TR_OK) status = tr_program_check(&plan->program, &model, &plan->step);
   free(last_piece);
   return status;
@@ -116,7 +127,7 @@ tr_dtype tr__train_type(const tr_train_config *config) {
   return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
 }
 
-void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
+void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   const tr_train_config *c = plan->config;
   tr_run_options_init(out);
   out->model = plan->model;
@@ -126,6 +137,10 @@ void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out) {
   out->type = tr__train_type(c);
   out->rows = plan->micro * c->data.sequence;
   out->grad_sync = plan->step.grad_sync;
+  out->zero = plan->step.zero;
+  out->pack = c->memory.pack;
+  out->grad_wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
+  out->recompute = (tr_recompute)c->memory.recompute;
   out->optim = plan->optim;
   out->clip = c->optim.clip;
   out->seed = (uint64_t)c->train.seed;
@@ -172,7 +187,9 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
                          const tr_train_plan *like, tr_train_plan *out) {
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
+  if (status == TR_OK) status = tr__trace_check(config, options);
   if (status == TR_OK) status = plan_mesh(out, options);
+  if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
@@ -180,7 +197,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = plan_program(out);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
-    plan_length(out);
+    if (out->source) plan_length(out);
     plan_rules(out);
     status = tr__plan_memory(out);
   }
@@ -190,12 +207,22 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   return status;
 }
 
+static tr_status check_memory(tr_train_plan *plan, const tr_options *options) {
+  tr_status status = tr__plan_check_memory(plan, options);
+  if (status < 0) tr_train_plan_destroy(plan);
+  return status;
+}
+
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
                              tr_train_plan *out) {
   TR_TRY(tr__train_plan(config, options, progress, NULL, out));
-  tr_status status = tr__plan_check_memory(out, options);
-  if (status < 0) tr_train_plan_destroy(out);
-  return status;
+  return check_memory(out, options);
+}
+
+tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out) {
+  const tr_train_plan nothing = {.end = -1};
+  TR_TRY(tr__train_plan(config, options, 0, &nothing, out));
+  return check_memory(out, options);
 }
 
 void tr_train_plan_destroy(tr_train_plan *plan) {
@@ -204,5 +231,6 @@ void tr_train_plan_destroy(tr_train_plan *plan) {
   tr_model_destroy(plan->model);
   if (plan->layout.unit_start) tr_layout_destroy(&plan->layout);
   tr_program_destroy(&plan->program);
+  free(plan->recompute);
   *plan = (tr_train_plan){0};
 }

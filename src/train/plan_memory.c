@@ -5,18 +5,40 @@
 #include "trireme/base/cpu.h"
 #include <string.h>
 
+// What a rank takes besides its run and its saves. More than a hundredth of the whole only in small runs.
+typedef struct extras {
+  size_t data, threads, lists;
+} extras;
+
+static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, const tr__state_sizes *state) {
+  const tr_train_config *c = plan->config;
+  size_t nbatch = (size_t)plan->accumulation + 1;
+  return (extras){
+      .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
+              tr__dealer_bytes(plan),
+      .threads = (size_t)plan->nthread * TR_POOL_MEMORY,
+      .lists = memory->tables + state->lists};
+}
+
 // In the order in which a model grows: this is what a user reads when it does not fit.
-static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
+static void describe(tr_train_plan *plan, const tr_run_memory *memory, const extras *extra) {
   const struct {
     const char *name;
     size_t nbyte;
   } part[] = {{"weights", memory->weights + memory->master},
-              {"gradients", memory->gradients},
+              {"packed weights", memory->packed},
+              {"gradients", memory->gradients + memory->wire},
               {"optimizer", memory->state},
               {"activations", memory->activations},
+              {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
-              {"checkpoint buffer", plan->save_nbyte}};
+              {"checkpoint buffer", plan->save_nbyte},
+              {"batches", extra->data},
+              {"threads", extra->threads},
+              {"lists", extra->lists},
+              {"communication", plan->talk_nbyte},
+              {"trace", tr__trace_bytes(plan)}};
   size_t at = 0;
   for (size_t i = 0; i < sizeof part / sizeof *part && at < sizeof plan->memory_text; i++) {
     char bytes[32];
@@ -29,20 +51,28 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory) {
 }
 
 tr_status tr__plan_memory(tr_train_plan *plan) {
+  enum { GROUPS = 2 }; // that of all ranks, and dp
   tr_run_options options;
   tr_run_memory memory;
-  tr__train_run_options(plan, &options);
+  tr__state_sizes state;
+  size_t ranks = (size_t)plan->config->run.ranks;
+  tr_train_run_options(plan, &options);
   TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
-  TR_TRY(tr__state_bytes(plan, &plan->save_nbyte));
+  TR_TRY(tr__state_bytes(plan, &state));
+  extras extra = extras_of(plan, &memory, &state);
+  plan->save_nbyte = state.most;
   plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
-  plan->rank_nbyte = memory.private_total + plan->arena_nbyte + plan->save_nbyte;
-  describe(plan, &memory);
+  plan->once_nbyte = memory.host_total;
+  plan->talk_nbyte = tr_launch_bytes((int)ranks, GROUPS);
+  size_t even =
+      memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + tr__trace_bytes(plan);
+  plan->rank_nbyte = even + state.most;
+  plan->total_nbyte = even * ranks + state.all + plan->once_nbyte + plan->talk_nbyte;
+  describe(plan, &memory, &extra);
   return TR_OK;
 }
 
-static int fits(const tr_train_plan *plan) {
-  return plan->rank_nbyte <= tr_cpu_memory() / (size_t)plan->config->run.ranks;
-}
+static int fits(const tr_train_plan *plan) { return plan->total_nbyte <= tr_cpu_memory(); }
 
 // ---- changes that would make it fit
 
@@ -54,6 +84,21 @@ static int less_background(const tr_train_plan *plan, tr_train_config *c, char *
   if (!c->checkpoint.background) return 0;
   c->checkpoint.background = 0;
   snprintf(text, nbyte, "checkpoint.background=false");
+  return 1;
+}
+
+static int less_kept(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->memory.recompute == TR_RECOMPUTE_FULL) return 0;
+  snprintf(text, nbyte, "memory.recompute=%s", ++c->memory.recompute == TR_RECOMPUTE_FULL ? "full" : "selective");
+  return 1;
+}
+
+static int less_packed(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (!c->memory.pack) return 0;
+  c->memory.pack = 0;
+  snprintf(text, nbyte, "memory.pack=false");
   return 1;
 }
 
@@ -112,8 +157,8 @@ static int would_fit(const tr_train_plan *plan, const tr_options *options, const
   return fit;
 }
 
-static const lower cheapest_first[] = {less_background, less_micro,   less_precision,
-                                       less_ranks,      less_moments, less_sequence};
+static const lower cheapest_first[] = {less_background, less_packed, less_kept,    less_micro,
+                                       less_precision,  less_ranks,  less_moments, less_sequence};
 enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
 
 // One setting, lowered until the plan fits.
@@ -155,12 +200,14 @@ static void suggest(const tr_train_plan *plan, const tr_options *options, char *
 }
 
 tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *options) {
-  char need[32], all[32], changes[256];
+  char need[32], once[32], all[32], changes[256];
   if (fits(plan)) return TR_OK;
   suggest(plan, options, changes, sizeof changes);
   tr_format_bytes(need, sizeof need, (double)plan->rank_nbyte);
+  tr_format_bytes(once, sizeof once, (double)plan->once_nbyte);
   tr_format_bytes(all, sizeof all, (double)tr_cpu_memory());
-  return tr_error(TR_ERR_MEMORY, "%lld rank%s x %s do not fit in %s of memory (per rank: %s); what would fit: %s",
-                  (long long)plan->config->run.ranks, plan->config->run.ranks == 1 ? "" : "s", need, all,
-                  plan->memory_text, changes);
+  return tr_error(TR_ERR_MEMORY, "%lld rank%s x %s%s%s do not fit in %s of memory (%s); what would fit: %s",
+                  (long long)plan->config->run.ranks, plan->config->run.ranks == 1 ? "" : "s", need,
+                  plan->once_nbyte ? " and shared " : "", plan->once_nbyte ? once : "", all, plan->memory_text,
+                  changes);
 }

@@ -104,26 +104,30 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
 }
 
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
-  char rank_bytes[32];
+  char rank_bytes[32], once[32], all[32];
   tr_format_bytes(rank_bytes, sizeof rank_bytes, (double)plan->rank_nbyte);
+  tr_format_bytes(once, sizeof once, (double)(plan->once_nbyte + plan->talk_nbyte));
+  tr_format_bytes(all, sizeof all, (double)plan->total_nbyte);
   print_model(plan, out);
   print_data(plan, out);
   print_layout(plan, out);
-  tr_text_append(out, "memory  %s per rank: %s\n", rank_bytes, plan->memory_text);
+  tr_text_append(out, "memory  %s per rank", rank_bytes);
+  if (plan->once_nbyte) tr_text_append(out, " and %s for all, %s together", once, all);
+  tr_text_append(out, ": %s\n", plan->memory_text);
   print_notes(plan, out);
 }
 
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text) {
   const tr_train_config *c = plan->config;
   json_t *json = json_pack(
-      "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:f}", "parameters",
+      "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:f}", "parameters",
       (json_int_t)tr_model_count(plan->model), "training_samples", (json_int_t)plan->samples, "validation_samples",
       (json_int_t)plan->val_samples, "evaluation_samples", (json_int_t)plan->eval_samples, "ranks",
       (json_int_t)c->run.ranks, "threads", (json_int_t)plan->nthread, "dp", (json_int_t)plan->mesh.degree[TR_AXIS_DP],
       "batch", (json_int_t)c->batch.sequences, "micro", (json_int_t)plan->micro, "accumulation",
       (json_int_t)plan->accumulation, "steps", (json_int_t)plan->steps, "compute", tr_dtype_name(tr__train_type(c)),
-      "memory_bytes", (json_int_t)plan->rank_nbyte, "shared_bytes", (json_int_t)plan->arena_nbyte, "flops_per_token",
-      tr_model_flops(plan->model, c->data.sequence));
+      "memory_bytes", (json_int_t)plan->rank_nbyte, "memory_total", (json_int_t)plan->total_nbyte, "shared_bytes",
+      (json_int_t)plan->arena_nbyte, "flops_per_token", tr_model_flops(plan->model, c->data.sequence));
   *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
   json_decref(json);
   return *text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory to print the plan");

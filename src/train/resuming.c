@@ -139,7 +139,9 @@ static tr_status load_trainer(tr__trainer *t, const char *path) {
 
 static tr_status load_buffer(const tr__trainer *t, const tr_tensors *tensors, const char *path, const char *prefix,
                              float *base) {
-  for (int i = 0; i < t->plan->layout.nparam; i++) {
+  int index, count;
+  tr_run_sharers(t->run, &index, &count);
+  for (int i = index; i < t->plan->layout.nparam; i += count) { // sharers take turns
     char name[SAVED_NAME_BYTES];
     const tr_param *param = tr_model_param(t->plan->model, i);
     snprintf(name, sizeof name, "%s.%s", prefix, param->name);
@@ -174,8 +176,12 @@ static tr_status saved_type(const char *path, tr_dtype *type) {
   return TR_OK;
 }
 
-// Weights into the master copy when they are wider than the working one, else straight into the working copy.
+// Weights into the master copy when they are wider than the working one, else straight into the working copy. Of those who
+// share them one loads.
 static tr_status load_weights(tr__trainer *t, const char *path, int widens) {
+  int index, count;
+  tr_run_sharers(t->run, &index, &count);
+  if (index > 0) return TR_OK;
   return tr_weights_load(path, t->plan->model, &t->plan->layout, widens ? TR_F32 : tr__train_type(t->plan->config),
                          widens ? tr_run_master(t->run) : tr_run_weights(t->run), beat, t);
 }
@@ -186,15 +192,16 @@ static tr_status load_tensors(tr__trainer *t, const char *path, tr_dtype saved) 
   int widens = tr__train_type(t->plan->config) != TR_F32 && saved == TR_F32;
   TR_TRY(load_weights(t, path, widens));
   tr_comm_beat(t->comm);
+  // Master weights may be the working ones: whoever shares them must not write them before the narrow ones are there.
+  if (tr_comm_size(t->comm) > 1) TR_TRY(tr_group_barrier(tr_comm_world(t->comm)));
   TR_TRY(load_optimizer(t, path, saved));
-  if (widens) tr_run_publish(t->run);
-  return TR_OK;
+  return tr_run_publish(t->run);
 }
 
 tr_status tr__state_load_weights(tr__trainer *t) {
   tr_comm_activity(t->comm, "load weights", -1, -1);
   TR_TRY(load_weights(t, t->plan->model_folder, tr__train_type(t->plan->config) != TR_F32));
-  tr_run_publish(t->run);
+  TR_TRY(tr_run_publish(t->run));
   if (t->rank == 0) printf("starting from the weights of %s\n", t->plan->model_folder);
   return TR_OK;
 }

@@ -131,9 +131,17 @@ static void saver_options(const tr_train_plan *plan, const saved_files *f, int w
                             .deadline = 3 * c->run.deadline};
 }
 
-tr_status tr__state_bytes(const tr_train_plan *plan, size_t *nbyte) {
+// The lists that a rank keeps to save with: its own, and those of the saver with names and headers, about.
+static size_t list_bytes(const tr_train_plan *plan, const saved_files *files) {
+  enum { SAVER_BYTES = 240 }; // per tensor
+  size_t n = (size_t)plan->layout.nparam, ntensor = files->nitem[SAVED_MODEL] + files->nitem[SAVED_OPTIMIZER];
+  return sizeof(struct tr__saving) + (2 + TR_OPTIM_MAX_STATE) * n * sizeof(tr_safetensors_item) +
+         (1 + TR_OPTIM_MAX_STATE) * n * SAVED_NAME_BYTES + ntensor * SAVER_BYTES;
+}
+
+tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
   saved_files files;
-  *nbyte = 0;
+  tr__state_sizes sizes = {0};
   tr_status status = tr__saved_files_make(plan, NULL, &files);
   for (int w = 0; w < plan->mesh.degree[TR_AXIS_DP] && status == TR_OK; w++) {
     tr_saver_options options;
@@ -141,9 +149,12 @@ tr_status tr__state_bytes(const tr_train_plan *plan, size_t *nbyte) {
     options.folder = "checkpoints"; // sizes depend neither on where nor on who
     options.job = 1;
     size_t own = tr_saver_bytes(&options);
-    *nbyte = own > *nbyte ? own : *nbyte;
+    sizes.all += own;
+    if (own > sizes.most) sizes.most = own;
   }
+  if (status == TR_OK) sizes.lists = list_bytes(plan, &files);
   tr__saved_files_free(&files);
+  if (status == TR_OK) *out = sizes;
   return status;
 }
 
@@ -322,6 +333,7 @@ static double save_cost(const struct tr__saving *s) {
 static void report(tr__trainer *t, const tr_saved *saved) {
   struct tr__saving *s = t->saving;
   char bytes[32], write[32], cost[32];
+  if (saved->step >= 0) tr__timing_wrote(t, s->last_save_ns, saved);
   if (saved->step < 0 || t->rank != 0) return;
   tr_format_bytes(bytes, sizeof bytes, (double)saved->bytes);
   tr_format_duration(write, sizeof write, saved->write);
@@ -334,6 +346,7 @@ tr_status tr__state_save(tr__trainer *t, int last) {
   struct tr__saving *s = t->saving;
   tr_saved saved;
   int64_t begin = tr_clock_ns();
+  tr__timing_begin(t, TR__SLICE_SAVE);
   tr_comm_activity(t->comm, "SAVE", t->step, -1);
   TR_TRY(tr_saver_wait(s->saver, &saved));
   int64_t waited = tr_clock_ns();
@@ -349,6 +362,7 @@ tr_status tr__state_save(tr__trainer *t, int last) {
     TR_TRY(tr_saver_wait(s->saver, &saved));
     report(t, &saved);
   }
+  tr__timing_end(t);
   return tr__fault_status(t);
 }
 

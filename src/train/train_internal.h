@@ -12,8 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
-tr_model_input tr__batch_input(const tr_batch *batch); // the view of a batch that pieces get; owns nothing
-void tr__train_run_options(const tr_train_plan *plan, tr_run_options *out);
+tr_model_input tr__batch_input(const tr_batch *batch);  // the view of a batch that pieces get; owns nothing
 tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
 
 // ---- the parts of a plan, in this order
@@ -28,6 +27,14 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
                          const tr_train_plan *like, tr_train_plan *out);
 tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *options);
 size_t tr__train_eval_bytes(const tr_train_plan *plan); // shared memory that an evaluation's exchange takes
+
+// ---- limits.c: what the processors of all ranks together could do, per second. 0: not measured.
+typedef struct tr__limits {
+  double flops; // of products in the run's type
+  double bytes; // read and written by a copy of memory; measured for profiles only
+} tr__limits;
+// Before any rank is started. Takes about a hundredth of the time that the run will take, 20 to 200 ms.
+tr__limits tr__limits_measure(const tr_train_plan *plan);
 
 // What the loop of one rank holds. Everything hangs off this object, so ranks can be threads.
 typedef struct tr__trainer {
@@ -47,16 +54,23 @@ typedef struct tr__trainer {
   struct tr__fault *fault;   // NULL: none
   struct tr__saving *saving; // files and writer of checkpoints
   tr_events *events;         // NULL: none
-  int64_t step;              // updates done
-  int64_t tokens;            // valid tokens seen
-  int64_t start_step;        // of this process, after resume
-  tr_tally used;             // samples of this rank since the ledger's last span
+  struct tr__trace *trace;   // of the whole job, NULL: none
+  struct tr__timing *timing; // NULL: nobody asks where the time goes
+  tr__limits limits;
+  int64_t step;       // updates done
+  int64_t tokens;     // valid tokens seen
+  int64_t start_step; // of this process, after resume
+  tr_tally used;      // samples of this rank since the ledger's last span
   tr_ledger ledger;
-  double val_loss;  // of the last evaluation
-  int64_t val_step; // after how many updates, -1: never
+  double val_loss;      // of the last evaluation
+  int64_t val_step;     // after how many updates, -1: never
+  size_t memory_before; // private memory of this process when it had done nothing yet
+  size_t memory_own;    // the most that this rank was seen to take
+  size_t memory_used;   // by all ranks
   // since the last log line
   int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;
+  int64_t progress_ns; // when the progress bar was last drawn
   int progress_shown;
 } tr__trainer;
 
@@ -67,6 +81,48 @@ static inline double tr__unsigned_nan(double x) { return isnan(x) ? (double)NAN 
 void tr__metrics_start(tr__trainer *t);
 tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double lr, int log_now);
 tr_status tr__metrics_event(tr__trainer *t, const char *event);
+tr_status tr__metrics_append(const tr__trainer *t, json_t *record); // takes the reference; NULL: no memory
+void tr__metrics_clear_line(tr__trainer *t);                        // before anything else is printed
+
+// ---- memory_used.c: what the job takes, to be laid beside the prediction
+void tr__memory_begin(tr__trainer *t);      // before anything is allocated
+tr_status tr__memory_count(tr__trainer *t); // collective: sets memory_used
+tr_status tr__memory_end(tr__trainer *t);   // collective: the last line about it
+
+// ---- timing.c: where the time goes. The slices of the loop, nested; those of a step's program come from the executor.
+typedef enum tr__slice {
+  TR__SLICE_STEP,
+  TR__SLICE_DATA,
+  TR__SLICE_PROGRAM,
+  TR__SLICE_EVALUATION,
+  TR__SLICE_SAVE,
+  TR__SLICES_OF_LOOP
+} tr__slice;
+tr_status tr__timing_open(tr__trainer *t); // collective when there is a trace
+void tr__timing_close(tr__trainer *t);
+void tr__timing_observe(tr__trainer *t, tr_run_options *options);
+void tr__timing_begin(tr__trainer *t, tr__slice slice);
+void tr__timing_end(tr__trainer *t);                                   // of the innermost slice
+void tr__timing_program(tr__trainer *t, const tr_step_result *result); // the same for PROGRAM, with what came of it
+void tr__timing_wrote(tr__trainer *t, int64_t begin,
+                      const tr_saved *saved); // a checkpoint written beside the training
+// Communication: time of programs outside pieces and state operations, that is moving data and waiting, as a multiple of
+// the time inside them, since the last call; -1: not known.
+double tr__timing_rho(tr__trainer *t);
+
+// ---- trace.c: the run's trace (run.trace), kept in memory that outlives the ranks
+size_t tr__trace_bytes(const tr_train_plan *plan); // per rank; 0 without a trace
+tr_status tr__trace_check(const tr_train_config *config, const tr_options *options);
+tr_status tr__trace_create(const tr_train_plan *plan,
+                           struct tr__trace **out); // by the launcher; NULL without a trace
+void tr__trace_destroy(struct tr__trace *trace);
+// trace_file.c: what all ranks left, as one file, after their end. Returns `job`, how that was, with its sentence if it
+// failed, else what became of the file.
+tr_status tr__trace_write(const struct tr__trace *trace, tr_status job);
+
+// ---- profile.c: tables of where the time goes (run.profile)
+tr_status tr__profile_step(tr__trainer *t); // after each step: the table of the last ones, when it is due
+tr_status tr__profile_end(tr__trainer *t);  // of all steps
 
 // ---- evaluate.c. Collective. Mean loss per valid token over the plan's validation samples: the same bits on any
 // layout.
@@ -84,15 +140,19 @@ void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out);
 // ---- deal_samples.c: which samples a rank's micro-batches hold
 tr_status tr__dealer_create(const tr_train_plan *plan, struct tr__dealer **out);
 void tr__dealer_free(struct tr__dealer *dealer);
+size_t tr__dealer_bytes(const tr_train_plan *plan);
 // Global indices of micro-batch j of this rank in this step: valid until the next call for another step.
 void tr__dealer_take(struct tr__dealer *dealer, const tr_train_plan *plan, int64_t step, int rank, int j,
                      const int64_t **index, int *count);
 int64_t tr__samples_before(const tr_train_plan *plan, int64_t step); // global samples used by the steps before `step`
 
 // ---- state.c: checkpoints of a run
-tr_status tr__state_bytes(const tr_train_plan *plan,
-                          size_t *nbyte); // of the buffer of one rank, before anything exists
-tr_status tr__state_open(tr__trainer *t); // collective; after the run
+typedef struct tr__state_sizes {
+  size_t most, all; // buffers that hold shares of a save: the largest rank's, and those of all ranks
+  size_t lists;     // of each rank
+} tr__state_sizes;
+tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out); // before anything exists
+tr_status tr__state_open(tr__trainer *t);                                   // collective; after the run
 void tr__state_close(tr__trainer *t);
 tr_status tr__state_resume(tr__trainer *t, int *resumed);  // collective; from the folder's newest checkpoint, if any
 tr_status tr__state_load_weights(tr__trainer *t);          // from the plan's model folder

@@ -136,7 +136,11 @@ says help.txt --tensors --verify --json 'examples:'
 # The manual page.
 "$TRIREME" man >page.txt || fail 'man: exit code'
 says page.txt '^\.TH .?TRIREME.*TRAIN' '^\.B lr.warmup$'
-refused 2 'one argument too many' man train
+"$TRIREME" man bench >page.txt || fail 'man bench: exit code'
+says page.txt '^\.TH .?TRIREME.*BENCH' '^\.B bench.baseline$'
+"$TRIREME" man train | diff - <("$TRIREME" man) >&2 || fail 'man train'
+refused 2 'one argument too many' man train bench
+refused 2 "did you mean 'bench'" man banch
 "$TRIREME" man --help >help.txt || fail 'man --help: exit code'
 says help.txt 'man -l -'
 [ ! -e failed ]

@@ -43,6 +43,20 @@ for n in 2 3 8; do
   if [ "$(weights_hash "$work/again-$n")" != "$(weights_hash "$work/processes-$n")" ]; then fail "two runs on $n ranks have other bits"; fi
 done
 
+# ---- what is computed again has the same bits
+for recompute in none selective full; do
+  again=("${run[@]}" train.folder="$work/recompute-$recompute" -n 2 batch.micro=4 model.layers=3 model.dropout=0.1 memory.recompute="$recompute")
+  train "${again[@]}"
+  expect "recompute=$recompute" 0
+  if [ "$(losses "$work/recompute-$recompute")" != "$(losses "$work/recompute-none")" ]; then fail "recompute=$recompute: other losses"; fi
+  if [ "$(weights_hash "$work/recompute-$recompute")" != "$(weights_hash "$work/recompute-none")" ]; then fail "recompute=$recompute: other weights"; fi
+  train "${again[@]}" --program
+  count=$(grep -c '^ *[0-9]* compute R .*stage 0 micro-batch [0-9]* pieces 1..10$\|^ *[0-9]* compute R .*pieces 11..20$' "$work/out")
+  want=6 # two layers of three (the last one's values are still there) in three micro-batches
+  if [ "$recompute" = none ]; then want=0; fi
+  if [ "$count" != "$want" ]; then fail "recompute=$recompute: $count recomputations in the program, not $want"; fi
+done
+
 # ---- an epoch whose last batch is short: 1781 samples, more or less, in batches of 24 do not go up
 one_epoch=("${tiny[@]}" batch.sequences=24 train.epochs=1 data.sequence=128 optim.eps=1e-6 train.eval_samples=0)
 train "${one_epoch[@]}" train.folder="$work/epoch-1"

@@ -17,9 +17,10 @@ check_clean() { # NAME
 # fault NAME FAULT CODE REGEX: three ranks, then the same command without the fault. With background=true a save may still
 # be on its way when the fault strikes, and then counts as not made.
 background=false
+more=()
 fault() {
   local name=$1 folder=$work/run-$1 begin=$SECONDS
-  TRIREME_FAULT=$2 train "${tiny[@]}" -n 3 train.folder="$folder" checkpoint.every=2 checkpoint.background="$background" run.deadline=2s
+  TRIREME_FAULT=$2 train "${tiny[@]}" "${more[@]}" -n 3 train.folder="$folder" checkpoint.every=2 checkpoint.background="$background" run.deadline=2s
   expect "$name" "$3" "$4"
   # A hang is found after the deadline and given 5 s to end; some more for a busy machine.
   if ((SECONDS - begin > 15)); then fail "$name: took $((SECONDS - begin)) s"; fi
@@ -35,16 +36,21 @@ for op in F B UPDATE NORM; do
   fault "kill-$op" "rank=1,op=$op,step=3,action=kill" 6 "$who was killed by signal 9 \(Killed\) while in $op of step 3"
 done
 for point in start reduce ready "done"; do
-  fault "kill-allreduce-$point" "rank=1,op=allreduce.$point,step=3,action=kill" 6 \
+  fault "kill-reduce-$point" "rank=1,op=reduce_scatter_v.$point,step=3,action=kill" 6 \
     "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 3"
 done
+more=(parallel.zero=0) # the other way to sum
+fault kill-allreduce "rank=1,op=allreduce.reduce,step=3,action=kill" 6 \
+  "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 3"
+fault stop-allreduce "rank=1,op=allreduce.reduce,step=3,action=stop" 7 "$who made no progress for .*all-reduce"
+more=()
 fault kill-save "rank=0,op=SAVE,step=4,action=kill" 6 'rank 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\) while in SAVE of step 4'
 fault error-save "rank=0,op=SAVE,step=4,action=error" 1 'rank 0: injected failure in SAVE of step 4'
 fault segv "rank=1,op=B,step=2,action=segv" 6 "$who was killed by signal 11 \(.*\) while in B of step 2"
 fault exit "rank=1,op=F,step=2,action=exit" 6 "$who ended with exit status 3 while in F of step 2"
 fault error "rank=1,op=F,step=2,action=error" 1 'rank 1: injected failure in F of step 2'
-fault stop-F "rank=1,op=F,step=3,action=stop" 7 "$who made no progress for [0-9.]+ s: it was in F of step 3.*rank [02] waits for it in all-?reduce"
-fault stop-reduce "rank=1,op=allreduce.reduce,step=3,action=stop" 7 "$who made no progress for .*all-reduce"
+fault stop-F "rank=1,op=F,step=3,action=stop" 7 "$who made no progress for [0-9.]+ s: it was in F of step 3.*rank [02] waits for it in (reduce-scatter-v|all-gather)"
+fault stop-reduce "rank=1,op=reduce_scatter_v.reduce,step=3,action=stop" 7 "$who made no progress for .*(reduce-scatter-v|all-gather)"
 fault stop-save "rank=0,op=SAVE,step=4,action=stop" 7 'saving step 4: writer 0 of 3 did not [a-z ]+ within 6 s'
 
 background=true

@@ -76,7 +76,7 @@ expect "data removed" 0
 
 # ---- too little memory: what needs how much, and changes that would fit; each named change does
 train "${tiny[@]}" train.folder="$work/memory" model.width=16384 model.heads=128 model.layers=40
-expect "a model beyond memory" 5 'do not fit in .* of memory \(per rank: weights .*gradients .*optimizer .*what would fit: '
+expect "a model beyond memory" 5 'do not fit in .* of memory \(weights .*gradients .*optimizer .*what would fit: '
 big=("${tiny[@]}" train.folder="$work/memory" batch.sequences=65536 batch.micro=65536 data.sequence=512 model.width=256)
 train "${big[@]}" --dry-run
 expect "a micro-batch beyond memory" 5 'what would fit: .*batch\.micro=[0-9]+'

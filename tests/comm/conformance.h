@@ -169,6 +169,57 @@ static inline tr_status cf_reduce_scatter(tr_group *g, char *src, char *other, s
   return cf_check_sum(g, "reduce-scatter", type, dst, n, own, salt, op);
 }
 
+// What a reduce-scatter-v has told of: parts must follow each other, end on whole grains, and be final.
+typedef struct cf_parts {
+  size_t grain, told, count, width;
+  const char *dst;
+  char *seen; // copy of each part when it was told of
+  int wrong;
+} cf_parts;
+
+static inline void cf_part_done(void *user, size_t first, size_t count) {
+  cf_parts *p = user;
+  p->wrong |= first != p->told || count == 0 || ((first + count) % p->grain && first + count != p->count);
+  memcpy(p->seen + first * p->width, p->dst + first * p->width, count * p->width);
+  p->told = first + count;
+}
+
+static inline float cf_wide_sum(tr_dtype type, const tr_group *g, size_t i, uint32_t salt) {
+  float v[TR__RANKS];
+  for (int r = 0; r < tr_group_size(g); r++) {
+    char raw[8];
+    cf_element(type, tr_group_member(g, r), i, salt, raw);
+    v[r] = tr_load(type, raw, 0);
+  }
+  return cf_tree_f32(v, tr_group_size(g), TR_SUM);
+}
+
+// Parts that grow with the square of the rank: the first may be empty.
+static inline tr_status cf_reduce_scatter_v(tr_group *g, char *src, char *other, size_t n, tr_dtype type,
+                                            size_t grain, uint32_t salt, int in_place) {
+  size_t size = (size_t)tr_group_size(g), total = n * size, start[TR__RANKS + 1], me = (size_t)tr_group_rank(g);
+  for (size_t i = 0; i <= size; i++) start[i] = total * i * i / (size * size);
+  int widens = !in_place && (type == TR_BF16 || type == TR_F16);
+  tr_dtype to = widens ? TR_F32 : type;
+  cf_parts p = {.grain = grain, .count = start[me + 1] - start[me], .width = tr_dtype_size(to)};
+  char *dst = in_place ? src + start[me] * p.width : other;
+  p.dst = dst;
+  p.seen = calloc(p.count + 1, p.width);
+  cf_fill(type, src, total, tr_group_member(g, tr_group_rank(g)), 0, salt);
+  tr_status status = tr_group_reduce_scatter_v(g, src, dst, start, type, to, TR_SUM, grain, cf_part_done, &p, NULL);
+  if (status == TR_OK && (p.wrong || p.told != p.count || memcmp(p.seen, dst, p.count * p.width) != 0))
+    status = tr_error(TR_ERR_VERIFY, "reduce-scatter-v tells of %zu of %zu elements, or too early", p.told, p.count);
+  free(p.seen);
+  TR_TRY(status);
+  if (!widens) return cf_check_sum(g, "reduce-scatter-v", type, dst, p.count, start[me], salt, TR_SUM);
+  for (size_t i = 0; i < p.count; i = cf_next(i, p.count)) {
+    float want = cf_wide_sum(type, g, start[me] + i, salt), got;
+    memcpy(&got, dst + i * sizeof got, sizeof got);
+    if (got != want) return cf_wrong(g, "wide reduce-scatter-v", type, p.count, i);
+  }
+  return TR_OK;
+}
+
 static inline tr_status cf_allgather(tr_group *g, char *dst, char *other, size_t n, tr_dtype type, uint32_t salt,
                                      int in_place) {
   size_t block = n * tr_dtype_size(type);
@@ -195,6 +246,8 @@ static inline tr_status cf_each(tr_group *g, char *a, char *b, size_t n, tr_dtyp
   if (average) TR_TRY(cf_allreduce(g, a, n, type, TR_AVERAGE, salt + 2));
   TR_TRY(cf_reduce_scatter(g, a, b, n, type, TR_SUM, salt + 3, 0));
   TR_TRY(cf_reduce_scatter(g, a, b, n, type, TR_MAX, salt + 4, 1));
+  TR_TRY(cf_reduce_scatter_v(g, a, b, n, type, 64, salt + 9, 0));
+  TR_TRY(cf_reduce_scatter_v(g, a, b, n, type, 1000, salt + 10, 1));
   TR_TRY(cf_allgather(g, a, b, n, type, salt + 5, 0));
   TR_TRY(cf_allgather(g, a, b, n, type, salt + 6, 1));
   TR_TRY(cf_broadcast(g, a, n, type, 0, salt + 7));
@@ -374,6 +427,26 @@ static inline tr_status cf_subgroups(tr_comm *comm, size_t large) {
   return TR_OK;
 }
 
+// Memory of the first rank that all write and read at one address; and a request beyond its arena, refused everywhere.
+static inline tr_status cf_shared_memory(tr_group *g) {
+  int size = tr_group_size(g), own = tr_group_rank(g);
+  tr_arena *arena = tr_comm_arena(g->comm);
+  size_t mark = tr_arena_mark(arena);
+  int32_t *word;
+  void *none;
+  TR_TRY(tr_group_shared(g, sizeof *word * (size_t)size, (void **)&word));
+  word[own] = 7 * own;
+  TR_TRY(tr_group_barrier(g));
+  for (int r = 0; r < size; r++)
+    if (word[r] != 7 * r) return tr_error(TR_ERR_VERIFY, "rank %d does not see what rank %d wrote", own, r);
+  if (tr_group_shared(g, (size_t)1 << 40, &none) != TR_ERR_MEMORY)
+    return tr_error(TR_ERR_VERIFY, "a shared block larger than the arena was not refused");
+  if ((own == 0) != (tr_arena_mark(arena) > mark)) return tr_error(TR_ERR_VERIFY, "rank %d gave the memory", own);
+  TR_TRY(tr_group_barrier(g));
+  tr_arena_reset(arena, mark);
+  return TR_OK;
+}
+
 static inline tr_status cf_slots_are_used_again(tr_comm *comm) {
   int size = tr_comm_size(comm), ranks[TR__RANKS];
   for (int r = 0; r < size; r++) ranks[r] = (r + 1) % size;
@@ -414,6 +487,7 @@ static inline tr_status cf_main(tr_comm *comm, void *user) {
   TR_TRY(cf_far_ahead(world));
   TR_TRY(cf_transfers(world));
   TR_TRY(cf_subgroups(comm, o->large));
+  TR_TRY(cf_shared_memory(tr_comm_world(comm)));
   TR_TRY(cf_slots_are_used_again(comm));
   tr_group_destroy(all);
   return TR_OK;

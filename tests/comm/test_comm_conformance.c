@@ -100,13 +100,18 @@ static tr_status call_differently(tr_comm *comm, void *user) {
   case 1: return tr_group_allreduce(world, x, 10000, odd ? TR_BF16 : TR_F32, TR_SUM, NULL);
   case 2: return tr_group_allreduce(world, x, 100, TR_F32, odd ? TR_MAX : TR_SUM, NULL);
   case 3: return tr_group_broadcast(world, x, 100, TR_F32, odd, NULL);
+  case 4: {
+    const size_t start[2][5] = {{0, 1000, 2000, 3000, 4000}, {0, 1000, 2000, 3001, 4000}};
+    return tr_group_reduce_scatter_v(world, x, x + start[odd][tr_comm_rank(comm)], start[odd], TR_F32, TR_F32, TR_SUM,
+                                     1, NULL, NULL, NULL);
+  }
   default: return odd ? tr_group_barrier(world) : tr_group_allreduce(world, x, 100, TR_F32, TR_SUM, NULL);
   }
 }
 
 static void calls_that_differ_stop_the_job_and_name_the_rank(void **state) {
   (void)state;
-  for (int how = 0; how < 5; how++) {
+  for (int how = 0; how < 6; how++) {
     tr_launch_report report;
     assert_int_equal(run(4, call_differently, &how, &report), TR_ERR_USAGE);
     assert_int_equal(report.culprit, 2);
@@ -142,6 +147,11 @@ static tr_status misuse(tr_comm *comm, void *user) {
   wrong += tr_group_allreduce(world, x, SIZE_MAX / 2, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
   wrong += tr_group_broadcast(world, x, 4, TR_F32, 2, NULL) != TR_ERR_USAGE;
   wrong += tr_group_send(world, -1, x, 4, NULL) != TR_ERR_USAGE;
+  const size_t start[] = {0, 2, 4}, down[] = {0, 3, 2};
+  wrong += tr_group_reduce_scatter_v(world, x, x, down, TR_F32, TR_F32, TR_SUM, 1, NULL, NULL, NULL) != TR_ERR_USAGE;
+  wrong +=
+      tr_group_reduce_scatter_v(world, x, x, start, TR_F32, TR_BF16, TR_SUM, 1, NULL, NULL, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_reduce_scatter_v(world, x, x, start, TR_I32, TR_F32, TR_SUM, 1, NULL, NULL, NULL) != TR_ERR_USAGE;
   return wrong ? tr_error(TR_ERR_VERIFY, "%d wrong calls were not refused", wrong) : TR_OK;
 }
 

@@ -280,6 +280,32 @@ static void convert_gives_the_same_bits(void **state) {
   }
 }
 
+static void run_bits_to_bf16(const tr_compute *c, const void *context, void *const *out) {
+  const flat_case *f = context;
+  c->kernels->convert(c, f->n, TR_F32, f->x, TR_BF16, out[0]);
+}
+
+// Ties to even, numbers that round up to infinity, denormals, and NaN of every kind, at every place in a vector: the
+// same bits, not only the same values.
+static void convert_of_special_numbers_gives_the_same_bits(void **state) {
+  conform_bench *b = *state;
+  static const uint32_t special[] = {0,          0x80000000, 0x3f808000, 0x3f818000, 0x3f808001,
+                                     0x3f817fff, 0x7f7fffff, 0xff7f8000, 0x7f800000, 0xff800000,
+                                     0x7f800001, 0x7fffffff, 0xffffffff, 0x7fc00000, 0x7fff8000,
+                                     0xff80ffff, 1,          0x00008000, 0x80018000, 0x007fffff};
+  enum { N = 37 * COUNT(special) };
+  uint32_t *x = bench_keep(b, exact_malloc(N * sizeof *x));
+  for (int i = 0; i < N; i++) x[i] = special[i % COUNT(special)];
+  flat_case f = {.n = N, .x = x};
+  tr_bf16 *expected = bench_keep(b, exact_malloc(N * sizeof *expected));
+  tr_bf16 *got = bench_keep(b, exact_malloc(N * sizeof *got));
+  void *const want[] = {expected}, *const have[] = {got};
+  run_bits_to_bf16(&b->reference, &f, want);
+  run_bits_to_bf16(&b->table[0], &f, have);
+  assert_memory_equal(expected, got, N * sizeof *got);
+  bench_release(b);
+}
+
 static void sum_squares_agrees(void **state) {
   conform_bench *b = *state;
   for (int i = 0; i < COUNT(COUNTS); i++) {
@@ -409,7 +435,11 @@ static void check_embedding(conform_bench *b, int64_t rows, int64_t width, tr_dt
   check_rows(b, "embedding_forward", run_embedding_forward, rows, width, type, option);
 }
 
-static void residual_agrees(void **state) { for_all_rows(*state, check_residual, 4); }
+static void residual_agrees(void **state) {
+  for_all_rows(*state, check_residual, 4);
+  check_residual(*state, 5, 1111, TR_F32, 1); // several blocks of dropout factors
+  check_residual(*state, 5, 1111, TR_BF16, 3);
+}
 static void dropout_backward_agrees(void **state) { for_all_rows(*state, check_dropout, 4); }
 static void embedding_forward_agrees(void **state) { for_all_rows(*state, check_embedding, 4); }
 static void embedding_backward_agrees(void **state) { for_all_rows(*state, check_scatter, 8); }
@@ -496,6 +526,7 @@ int main(void) {
       cmocka_unit_test(gelu_agrees_for_large_arguments),
       cmocka_unit_test(add_agrees),
       cmocka_unit_test(convert_gives_the_same_bits),
+      cmocka_unit_test(convert_of_special_numbers_gives_the_same_bits),
       cmocka_unit_test(sum_squares_agrees),
       cmocka_unit_test(residual_agrees),
       cmocka_unit_test(dropout_backward_agrees),

@@ -17,7 +17,8 @@
 static inline rh_case pc_yardstick(const rh_case *c) {
   rh_case one = *c;
   one.nrank = one.nthread = one.micro = 1;
-  one.split = 0;
+  one.split = one.zero = one.pack = 0;
+  one.wire = TR_F32;
   one.sync = TR_SYNC_LAST;
   one.mode = TR_LAUNCH_THREADS;
   return one;

@@ -30,7 +30,10 @@ typedef struct rh_case {
   tr_dtype type;
   const tr_kernels *kernels; // NULL: reference
   int tied, split, micro, sequences, steps;
+  int zero, pack;
+  tr_dtype wire;
   tr_grad_sync sync;
+  tr_recompute recompute;
   int64_t bucket;
   double dropout, lr, clip;
   tr_optim optim;
@@ -52,6 +55,7 @@ static inline rh_case rh_default(void) {
                .mode = TR_LAUNCH_THREADS,
                .type = TR_F32,
                .tied = 1,
+               .wire = TR_F32,
                .micro = 1,
                .sequences = 8,
                .steps = 1,
@@ -148,6 +152,7 @@ typedef struct rh_rank {
   tr_model *model;
   tr_layout layout;
   int *last_piece;
+  tr_step_range *range;
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
@@ -161,13 +166,17 @@ typedef struct rh_rank {
 static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
   int nunit = tr_model_units(r->model);
   r->last_piece = malloc(sizeof(int) * (size_t)nunit);
+  r->range = malloc(sizeof *r->range * (size_t)nunit);
   for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
   tr_step_model model = {tr_model_pieces(r->model), nunit, r->last_piece, r->layout.unit_start};
   r->step = (tr_step_options){.microbatches = c->micro,
                               .dp = c->nrank,
                               .split_backward = c->split,
                               .grad_sync = c->sync,
-                              .bucket_elements = c->bucket};
+                              .bucket_elements = c->bucket,
+                              .zero = c->zero,
+                              .recompute = r->range};
+  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build(&model, &r->step, &r->program));
   return tr_program_check(&r->program, &model, &r->step);
 }
@@ -194,12 +203,15 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   o->rows = rh_per_place(c) * RH_POSITIONS;
   o->split_backward = c->split;
   o->grad_sync = c->sync;
+  o->zero = c->zero;
+  o->pack = c->pack;
+  o->grad_wire = c->wire;
+  o->recompute = c->recompute;
   o->optim = c->optim;
   o->clip = c->clip;
   o->seed = 77;
   TR_TRY(tr_run_create(o, &r->run));
-  tr_run_init_weights(r->run, 5);
-  return TR_OK;
+  return tr_run_init_weights(r->run, 5);
 }
 
 // For tests that open a rank themselves: prints the sentence of a failure.
@@ -214,6 +226,7 @@ static inline void rh_close(rh_rank *r) {
   tr_pool_destroy(r->pool);
   tr_program_destroy(&r->program);
   free(r->last_piece);
+  free(r->range);
   tr_layout_destroy(&r->layout);
   tr_model_destroy(r->model);
   free(r->rows);
@@ -234,6 +247,22 @@ typedef struct rh_job {
   rh_result *result;
 } rh_job;
 
+// With owned parts each rank has the sums of its own: from every owner to all.
+static inline tr_status rh_gather(const rh_case *c, rh_rank *r) {
+  int index, count;
+  tr_run_sharers(r->run, &index, &count);
+  for (int b = 0; count > 1 && b < r->program.nbucket; b++)
+    for (int owner = 0; owner < count; owner++) {
+      const tr_bucket *bucket = &r->program.bucket[b];
+      int64_t first, n;
+      tr_layout_own(&r->layout, bucket->unit_begin, bucket->unit_end, count, owner, &first, &n);
+      size_t width = tr_dtype_size(tr_wide(c->type));
+      char *part = (char *)tr_run_gradients(r->run) + (size_t)first * width;
+      if (n) TR_TRY(tr_group_broadcast(r->group, part, (size_t)n * width, TR_U8, owner, NULL));
+    }
+  return TR_OK;
+}
+
 static inline tr_status rh_steps(const rh_job *job, rh_rank *r, int rank) {
   const rh_case *c = job->c;
   tr_dtype wide = tr_wide(c->type);
@@ -243,6 +272,7 @@ static inline tr_status rh_steps(const rh_job *job, rh_rank *r, int rank) {
     tr_step_result done = {0};
     rh_deal(c, step, rank, r->rows, r->input);
     TR_TRY(tr_run_step(r->run, step, c->lr, r->input, &done));
+    TR_TRY(rh_gather(c, r));
     hash = rh_hash(hash, &(double[3]){done.loss, done.norm, done.clip}, 3 * sizeof(double));
     hash = rh_hash(hash, tr_run_gradients(r->run), nbyte);
     if (rank != 0) continue;

@@ -22,7 +22,9 @@ static void check_prediction(const rh_case *c, tr_comm *comm) {
   assert_int_equal(tr_run_memory_predict(&r.options, c->nthread, c->nrank, &need), TR_OK);
   assert_int_equal(r.run->memory.used, need.private_total);
   const tr_arena *shared = comm ? tr_comm_arena(comm) : &r.run->own_shared;
-  assert_int_equal(shared->used - before, need.shared_total);
+  size_t once = comm && tr_comm_rank(comm) == 0 ? need.host_total : 0;
+  assert_int_equal(shared->used - before, need.shared_total + once);
+  assert_int_equal(need.host_total > 0, c->zero && c->nrank > 1);
   size_t count = (size_t)r.layout.total, wide = tr_dtype_size(tr_wide(c->type));
   assert_true(need.gradients >= count * wide * (c->sync == TR_SYNC_EVERY ? 2 : 1));
   assert_true(need.weights >= count * tr_dtype_size(c->type));
@@ -39,16 +41,17 @@ static void check_prediction(const rh_case *c, tr_comm *comm) {
 static void runs_take_what_was_predicted(void **state) {
   (void)state;
   static const tr_dtype type[] = {TR_F32, TR_BF16, TR_F64};
-  for (int k = 0; k < 24; k++) {
+  for (int k = 0; k < 48; k++) {
     rh_case c = rh_default();
     c.type = type[k % 3];
+    c.recompute = (tr_recompute)(k / 8 % 3);
     c.sync = k & 1 ? TR_SYNC_EVERY : TR_SYNC_LAST;
     c.split = k >> 1 & 1;
     c.micro = 1 + k % 2;
     c.nthread = 1 + k % 3;
     c.optim.kind = k & 4 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD;
     c.optim.momentum = k & 2 ? 0.9 : 0;
-    c.kernels = k >= 12 && c.type != TR_F64 ? tr_kernels_cpu() : NULL;
+    c.kernels = k >= 24 && c.type != TR_F64 ? tr_kernels_cpu() : NULL;
     check_prediction(&c, NULL);
   }
 }
@@ -56,6 +59,24 @@ static void runs_take_what_was_predicted(void **state) {
 static tr_status in_rank(tr_comm *comm, void *user) {
   check_prediction(user, comm);
   return TR_OK;
+}
+
+static void state_that_ranks_share_is_taken_once(void **state) {
+  (void)state;
+  for (int k = 0; k < 8; k++) {
+    rh_case c = rh_default();
+    tr_launch_options launch;
+    tr_launch_options_init(&launch);
+    launch.mode = TR_LAUNCH_THREADS;
+    launch.nrank = c.nrank = 2 + k % 2;
+    launch.arena_nbyte = 1 << 20;
+    c.zero = 1;
+    c.type = k & 1 ? TR_BF16 : TR_F32;
+    c.wire = k & 2 ? TR_BF16 : TR_F32;
+    c.sync = k & 4 ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    c.optim.kind = TR_OPTIM_ADAMW;
+    assert_true(rh_works(tr_launch(&launch, in_rank, &c, NULL)));
+  }
 }
 
 static void the_shared_arena_is_given_back(void **state) {
@@ -222,6 +243,7 @@ static void skipped_steps_do_not_count_in_bias_correction(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(runs_take_what_was_predicted),
+      cmocka_unit_test(state_that_ranks_share_is_taken_once),
       cmocka_unit_test(the_shared_arena_is_given_back),
       cmocka_unit_test(an_arena_that_is_too_small_is_an_error),
       cmocka_unit_test(steps_allocate_nothing),

@@ -117,6 +117,81 @@ static void splitting_the_backward_pass_or_the_buckets_keeps_the_bits(void **sta
   pc_same_bits(&c, &other);
 }
 
+// One copy of the state for all ranks, each of which updates its part: the bits are those of whole copies.
+static void owned_parts_give_the_same_bits(void **state) {
+  (void)state;
+  static const int64_t bucket[] = {0, 2000, 1 << 30};
+  for (int k = 0; k < 24; k++) {
+    rh_case c = pc_training(2 + k % 4, k % 3 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD, TR_LAUNCH_THREADS), other;
+    c.type = k % 5 == 1 ? TR_BF16 : TR_F32;
+    c.micro = k % 4 < 2 ? 3 : 1;
+    c.sync = k / 6 % 2 ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    c.bucket = bucket[k % 3];
+    c.split = k / 3 % 2;
+    c.optim.momentum = 0.9 * (k / 2 % 2);
+    c.clip = k % 2 ? 0.1 : 0;
+    c.dropout = 0.1;
+    c.steps = 4;
+    c.nthread = 1 + k % 2;
+    c.kernels = k % 2 ? tr_kernels_cpu() : NULL;
+    other = c;
+    other.zero = 1;
+    other.pack = k % 2;
+    pc_same_bits(&c, &other);
+    if (c.type == TR_F32) pc_check(&other);
+  }
+}
+
+// Layers of several blocks, so that parts begin within units.
+static tr_status wide_model(tr_model **out) {
+  tr_gpt2_config config;
+  tr_gpt2_config_init(&config);
+  config.layers = 2;
+  config.width = 48;
+  config.heads = 4;
+  config.vocab = RH_VOCAB;
+  config.positions = RH_POSITIONS;
+  config.init_std = 0.2;
+  return tr_gpt2_create(&config, out);
+}
+
+static void parts_that_begin_within_layers_give_the_same_bits(void **state) {
+  (void)state;
+  for (int nrank = 2; nrank <= 7; nrank++) {
+    rh_case c = pc_training(nrank, TR_OPTIM_ADAMW, TR_LAUNCH_THREADS), other;
+    c.model = wide_model;
+    c.bucket = nrank % 2 ? 20000 : 1 << 30;
+    c.steps = 3;
+    c.clip = 0.5;
+    c.sync = nrank % 3 ? TR_SYNC_LAST : TR_SYNC_EVERY;
+    other = c;
+    other.zero = 1;
+    pc_same_bits(&c, &other);
+    pc_check(&other);
+  }
+}
+
+// Each rank's gradients are rounded to bf16 once: not the bits, but the loss.
+static void gradients_may_travel_as_bf16(void **state) {
+  (void)state;
+  for (int nrank = 2; nrank <= 3; nrank++) {
+    rh_case c = pc_training(nrank, TR_OPTIM_ADAMW, TR_LAUNCH_THREADS), other;
+    c.zero = 1;
+    c.micro = 2;
+    c.sync = nrank == 3 ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    other = c;
+    other.wire = TR_BF16;
+    rh_result *exact = rh_run(&c), *rounded = rh_run(&other);
+    char tensor[96];
+    double difference = rh_difference(&c, rounded->gradient, exact->gradient, 1, 1, tensor);
+    assert_true(difference > 1e-5 && difference < 0x1p-7);
+    for (int step = 0; step < c.steps; step++) assert_true(fabs(exact->loss[step] - rounded->loss[step]) < 2e-3);
+    for (int rank = 1; rank < nrank; rank++) assert_true(rounded->hash[rank] == rounded->hash[0]);
+    rh_free(exact);
+    rh_free(rounded);
+  }
+}
+
 // The fast table against the naive one on one rank, and its bits for any number of threads and on every rank.
 static void the_fast_kernels_train_the_same_model(void **state) {
   (void)state;
@@ -166,6 +241,9 @@ int main(void) {
       cmocka_unit_test(a_step_without_valid_tokens_changes_nothing),
       cmocka_unit_test(bits_repeat_and_do_not_depend_on_threads),
       cmocka_unit_test(splitting_the_backward_pass_or_the_buckets_keeps_the_bits),
+      cmocka_unit_test(owned_parts_give_the_same_bits),
+      cmocka_unit_test(parts_that_begin_within_layers_give_the_same_bits),
+      cmocka_unit_test(gradients_may_travel_as_bf16),
       cmocka_unit_test(the_fast_kernels_train_the_same_model),
       cmocka_unit_test(the_comparison_notices_small_mistakes),
       cmocka_unit_test(a_rank_that_fails_stops_the_others),

@@ -33,6 +33,21 @@ static void processes_and_threads_give_the_same_bits(void **state) {
   }
 }
 
+// Weights, moments and sums of squares in memory that other processes write.
+static void owned_parts_of_processes_give_the_bits_of_whole_copies(void **state) {
+  (void)state;
+  for (int nrank = 2; nrank <= 5; nrank++) {
+    rh_case c = pc_training(nrank, TR_OPTIM_ADAMW, TR_LAUNCH_PROCESSES), other = c;
+    c.type = other.type = nrank % 2 ? TR_BF16 : TR_F32;
+    c.clip = other.clip = 0.5;
+    c.micro = other.micro = 2;
+    other.zero = 1;
+    pc_same_bits(&c, &other);
+    other.mode = TR_LAUNCH_THREADS;
+    pc_same_bits(&c, &other);
+  }
+}
+
 static void empty_ranks_join_every_sum(void **state) {
   (void)state;
   rh_case c = pc_training(8, TR_OPTIM_SGD, TR_LAUNCH_PROCESSES);
@@ -66,6 +81,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(processes_train_as_one_rank),
       cmocka_unit_test(processes_and_threads_give_the_same_bits),
+      cmocka_unit_test(owned_parts_of_processes_give_the_bits_of_whole_copies),
       cmocka_unit_test(empty_ranks_join_every_sum),
       cmocka_unit_test(a_rank_that_fails_stops_the_others),
   };

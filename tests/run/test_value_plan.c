@@ -3,7 +3,8 @@
 // timeout: 60
 // Proves the memory plan of values by running random models on it with numbers: every cell of memory starts as
 // garbage, pieces read and write only where the plan says, and each reads exactly what a rank with separate
-// memory for everything would.
+// memory for everything would. Before each unit's backward pass the recompute area is garbage again, and only the pieces
+// that the plan names run again.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,14 +23,15 @@ static tr_status nothing(const tr_piece_call *call) {
   (void)call;
   return TR_OK;
 }
-static const tr_piece_ops ops = {
-    .kind = "test", .forward = nothing, .backward_input = nothing, .backward_weight = nothing};
+static const tr_piece_ops ops[2] = {
+    {.kind = "test", .forward = nothing, .backward_input = nothing, .backward_weight = nothing},
+    {.kind = "cheap", .cheap = 1, .forward = nothing, .backward_input = nothing, .backward_weight = nothing}};
 
 // One memory of cells (one per TR_ARENA_ALIGN bytes) for each class, and what every value and gradient should hold.
 typedef struct world {
   const tr_model *model;
   tr__value_plan plan;
-  int split;
+  int split, recompute;
   double *cell[TR__CLASS_COUNT];
   double value[VALUES], grad[VALUES];
 } world;
@@ -59,6 +61,15 @@ static void random_ports(uint64_t *random, int *unread, int *nunread, int nactiv
   }
 }
 
+// Every few pieces a unit begins: with the piece that uses its only parameter.
+static void random_unit(tr_model *model, uint64_t *random, int p, tr_piece *piece) {
+  char name[32];
+  if (p > 0 && draw(random, 4)) return;
+  snprintf(name, sizeof name, "parameter.%d", p);
+  tr_param param = {.name = name, .shape = {.ndim = 1, .dim = {1}}};
+  piece->param[piece->nparam++] = tr_model_add_param(model, tr_model_add_unit(model, "unit"), &param);
+}
+
 // Activations are values 0 .. n - 1 in the order in which they are written; all of one width, so that any may share.
 static tr_model *random_model(uint64_t seed) {
   uint64_t random = seed * 99 + 3;
@@ -68,7 +79,9 @@ static tr_model *random_model(uint64_t seed) {
   for (int v = 0; v < n; v++) tr_model_add_value(model, "activation", TR_VALUE_ACTIVATION, 17);
   int loss = tr_model_add_value(model, "loss", TR_VALUE_STATE, 1);
   for (int p = 0; p <= n; p++) {
-    tr_piece piece = {.name = "piece", .ops = &ops, .nout = 1, .out = {{.value = p == n ? loss : p}}};
+    tr_piece piece = {
+        .name = "piece", .ops = &ops[draw(&random, 2)], .nout = 1, .out = {{.value = p == n ? loss : p}}};
+    random_unit(model, &random, p, &piece);
     if (p > 0) random_ports(&random, unread, &nunread, p, p, &piece);
     while (p == n && nunread > 0 && piece.nin < TR_PIECE_PORTS)
       piece.in[piece.nin++] = (tr_port){.value = unread[--nunread]};
@@ -113,9 +126,10 @@ static void expect_cells(const world *w, int v, const tr__place *place, double n
                cells(w, place)[i], number);
 }
 
-static void forward(world *w) {
-  for (int p = 0; p < tr_model_pieces(w->model); p++) {
+static void forward(world *w, int begin, int end, int again) {
+  for (int p = begin; p < end; p++) {
     const tr_piece *piece = tr_model_piece(w->model, p);
+    if (again && !w->plan.again[p]) continue;
     for (int k = 0; k < piece->nin; k++)
       expect_cells(w, piece->in[k].value, &w->plan.value[piece->in[k].value], w->value[piece->in[k].value]);
     for (int k = 0; k < piece->nout; k++) {
@@ -175,21 +189,42 @@ static void backward_weight(world *w, int p) {
   expect_out_grads(w, piece, TR_USE_DW);
 }
 
-static void check_plan(const tr_model *model, int split) {
-  world w = {.model = model, .split = split};
+static void spoil(const world *w, int class) {
+  for (size_t i = 0; i < w->plan.size[class] / TR_ARENA_ALIGN; i++) w->cell[class][i] = NAN;
+}
+
+// Backward over all pieces, for inputs and for weights as the arguments say, cut at units that are computed again.
+static void backward(world *w, int input, int weight) {
+  tr_step_range range[VALUES];
+  int n, end = tr_model_pieces(w->model);
+  assert_int_equal(tr_run_recompute_ranges(w->model, (tr_recompute)w->recompute, range, &n), TR_OK);
+  for (int p = end; p-- > 0;) {
+    if (n > 0 && p == range[n - 1].end - 1) {
+      spoil(w, TR__RECOMPUTE);
+      if (!input) spoil(w, TR__FI);
+      forward(w, range[n - 1].begin, range[n - 1].end, 1);
+      n--;
+    }
+    if (input) backward_input(w, p);
+    if (weight) backward_weight(w, p);
+  }
+  assert_int_equal(n, 0);
+}
+
+static void check_plan(const tr_model *model, int split, int recompute) {
+  world w = {.model = model, .split = split, .recompute = recompute};
+  tr__value_options options = {
+      .type = TR_F32, .rows = ROWS, .gradients = 1, .split_backward = split, .recompute = recompute};
   assert_true(tr_model_values(model) <= VALUES);
-  assert_int_equal(tr__value_plan_make(model, TR_F32, ROWS, 1, split, &w.plan), TR_OK);
+  assert_int_equal(tr__value_plan_make(model, &options, &w.plan), TR_OK);
   for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) {
     size_t n = w.plan.size[class] / TR_ARENA_ALIGN;
     w.cell[class] = malloc(sizeof(double) * (n + 1));
-    for (size_t i = 0; i < n; i++) w.cell[class][i] = NAN;
+    spoil(&w, class);
   }
-  forward(&w);
-  for (int p = tr_model_pieces(model); p-- > 0;) {
-    backward_input(&w, p);
-    if (!split) backward_weight(&w, p);
-  }
-  for (int p = tr_model_pieces(model); split && p-- > 0;) backward_weight(&w, p);
+  forward(&w, 0, tr_model_pieces(model), 0);
+  backward(&w, 1, !split);
+  if (split) backward(&w, 0, 1);
   for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) free(w.cell[class]);
   tr__value_plan_free(&w.plan);
 }
@@ -200,12 +235,35 @@ static void random_models_read_what_was_written(void **state) {
   for (uint64_t seed = 0; seed < 4000; seed++) {
     tr_model *model = random_model(seed);
     if (!model) continue;
-    check_plan(model, 0);
-    check_plan(model, 1);
+    for (int k = 0; k < 6; k++) check_plan(model, k % 2, k / 2);
     checked++;
     tr_model_destroy(model);
   }
   assert_true(checked > 1000);
+}
+
+// Nothing is kept for the sake of selective recomputation.
+static void selective_keeps_nothing_more(void **state) {
+  (void)state;
+  int fewer = 0;
+  for (uint64_t seed = 0; seed < 4000; seed++) {
+    tr_model *model = random_model(seed);
+    tr__value_plan none, selective;
+    if (!model) continue;
+    tr__value_options options = {.type = TR_F32, .rows = ROWS, .gradients = 1};
+    assert_int_equal(tr__value_plan_make(model, &options, &none), TR_OK);
+    options.recompute = TR_RECOMPUTE_SELECTIVE;
+    assert_int_equal(tr__value_plan_make(model, &options, &selective), TR_OK);
+    for (int v = 0; v < tr_model_values(model); v++) {
+      int kept = selective.value[v].where == TR__FI || selective.value[v].where == TR__FW;
+      assert_true(!kept || selective.value[v].where == none.value[v].where);
+      fewer += !kept && (none.value[v].where == TR__FI || none.value[v].where == TR__FW);
+    }
+    tr__value_plan_free(&none);
+    tr__value_plan_free(&selective);
+    tr_model_destroy(model);
+  }
+  assert_true(fewer > 1000);
 }
 
 static tr_model *gpt2(double dropout) {
@@ -222,9 +280,9 @@ static tr_model *gpt2(double dropout) {
 
 static void gpt2_reads_what_was_written(void **state) {
   (void)state;
-  for (int k = 0; k < 4; k++) {
-    tr_model *model = gpt2(k / 2 ? 0.1 : 0);
-    check_plan(model, k % 2);
+  for (int k = 0; k < 12; k++) {
+    tr_model *model = gpt2(k / 6 ? 0.1 : 0);
+    check_plan(model, k % 2, k / 2 % 3);
     tr_model_destroy(model);
   }
 }
@@ -233,6 +291,7 @@ static void gpt2_reads_what_was_written(void **state) {
 static void temporaries_do_not_grow_with_depth(void **state) {
   (void)state;
   size_t size[2];
+  tr__value_options options = {.type = TR_F32, .rows = 64, .gradients = 1};
   for (int k = 0; k < 2; k++) {
     tr_gpt2_config config;
     tr_model *model;
@@ -242,7 +301,7 @@ static void temporaries_do_not_grow_with_depth(void **state) {
     config.width = 24;
     config.heads = 2;
     assert_int_equal(tr_gpt2_create(&config, &model), TR_OK);
-    assert_int_equal(tr__value_plan_make(model, TR_F32, 64, 1, 0, &plan), TR_OK);
+    assert_int_equal(tr__value_plan_make(model, &options, &plan), TR_OK);
     size[k] = plan.size[TR__TEMPORARY];
     assert_int_equal(plan.size[TR__IW], 0);
     tr__value_plan_free(&plan);
@@ -254,6 +313,7 @@ static void temporaries_do_not_grow_with_depth(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(random_models_read_what_was_written),
+      cmocka_unit_test(selective_keeps_nothing_more),
       cmocka_unit_test(gpt2_reads_what_was_written),
       cmocka_unit_test(temporaries_do_not_grow_with_depth),
   };

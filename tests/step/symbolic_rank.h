@@ -5,7 +5,8 @@
 //
 // A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces from the last one of the
 // backward pass to contribute (unit_last_piece) up to the end are all taken to contribute. Activations are
-// kept per (slot, piece).
+// kept per (slot, piece). Of a range that is computed again, each piece writes into the one recompute area and reads
+// there what the earlier ones of its range wrote, forward and backward; from outside it reads the slots.
 #ifndef TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 #define TRIREME_TESTS_STEP_SYMBOLIC_RANK_H
 
@@ -22,6 +23,7 @@ typedef struct sr_cell {
 typedef struct sr_rank {
   const tr_program *program;
   const tr_step_model *model;
+  const tr_step_options *options;
   int every;
   uint64_t random;
   unsigned char started[SR_OPS], done[SR_OPS];
@@ -29,9 +31,12 @@ typedef struct sr_rank {
   int summed[SR_UNITS];  // REDUCEs that have ended, per unit (SYNC_LAST)
   int reading[SR_UNITS]; // REDUCEs under way
   signed char fi[SR_SLOTS][SR_PIECES], fw[SR_SLOTS][SR_PIECES], iw[SR_SLOTS][SR_PIECES]; // whose, -1
+  signed char area[SR_PIECES]; // whose values of this piece are in the recompute area, -1: others lie there
   unsigned char forward[SR_MICRO][SR_PIECES], input[SR_MICRO][SR_PIECES], weight[SR_MICRO][SR_PIECES];
   int counted, losses, loss_in_sum, loss_done, normed, updated[SR_UNITS], published[SR_UNITS];
-  const char *wrong; // first thing that went wrong
+  int zero, ended_sums, squares_of, updates, publishes; // squares_of: sums whose squares are gathered
+  int gathered[2], gathering[2];                        // weights, packed weights: units that a GATHER covers
+  const char *wrong;                                    // first thing that went wrong
 } sr_rank;
 
 static inline uint32_t sr_random(uint64_t *state, uint32_t n) {
@@ -54,9 +59,40 @@ static inline void sr_contribute(sr_rank *r, const tr_op *op, int piece, int kin
   }
 }
 
+static inline int sr_same_range(const sr_rank *r, int p, int q) {
+  for (int k = 0; k < r->options->nrecompute; k++) {
+    const tr_step_range *range = &r->options->recompute[k];
+    if (range->begin <= p && p < range->end) return range->begin <= q && q < range->end;
+  }
+  return 0;
+}
+
+static inline void sr_read_area(sr_rank *r, int mb, int p, int last) {
+  for (int q = 0; q <= last; q++)
+    sr_wrong(r, sr_same_range(r, p, q) && r->area[q] != mb, "the recompute area holds something else");
+}
+
+// Values of one range lie over those of every other.
+static inline void sr_write_area(sr_rank *r, int mb, int p) {
+  if (!sr_same_range(r, p, p)) return;
+  sr_read_area(r, mb, p, p - 1);
+  for (int q = 0; q < SR_PIECES; q++)
+    if (!sr_same_range(r, p, q)) r->area[q] = -1;
+  r->area[p] = (signed char)mb;
+}
+
+static inline void sr_recompute(sr_rank *r, const tr_op *op, int p) {
+  sr_wrong(r, r->forward[op->microbatch][p] != 1, "computed again before the first time");
+  sr_wrong(r, r->fw[op->slot_fw][p] != op->microbatch, "F-W slot holds something else");
+  if (!r->options->split_backward)
+    sr_wrong(r, r->fi[op->slot_fi][p] != op->microbatch, "F-I slot holds something else");
+  sr_write_area(r, op->microbatch, p);
+}
+
 static inline void sr_backward(sr_rank *r, const tr_op *op, int p) {
   int mb = op->microbatch, last = r->model->npiece - 1;
   sr_wrong(r, r->fw[op->slot_fw][p] != mb, "F-W slot holds something else");
+  sr_read_area(r, mb, p, p);
   if (op->kind != TR_OP_W) {
     sr_wrong(r, !r->counted, "scale is not known");
     sr_wrong(r, r->fi[op->slot_fi][p] != mb, "F-I slot holds something else");
@@ -74,6 +110,8 @@ static inline void sr_backward(sr_rank *r, const tr_op *op, int p) {
 
 static inline void sr_norm(sr_rank *r) {
   sr_wrong(r, !r->counted || !r->loss_done || r->normed, "norm without sums, or again");
+  sr_wrong(r, r->zero && (r->squares_of == 0 || r->squares_of != r->ended_sums),
+           "norm without the squares of all sums");
   r->normed = 1;
   for (int u = 0; u < r->model->nunit; u++) {
     sr_wrong(r, !r->every && r->summed[u] != 1, "norm of gradients not summed once");
@@ -86,13 +124,16 @@ static inline void sr_norm(sr_rank *r) {
 
 static inline void sr_compute(sr_rank *r, const tr_op *op) {
   int mb = op->microbatch;
-  if (op->kind <= TR_OP_W) sr_wrong(r, r->normed, "pass after the norm");
+  if (op->kind <= TR_OP_R) sr_wrong(r, r->normed, "pass after the norm");
   if (op->kind == TR_OP_F)
     for (int p = (int)op->piece_begin; p < (int)op->piece_end; p++) {
       sr_wrong(r, p > 0 && r->forward[mb][p - 1] != 1, "activation has not arrived");
       r->forward[mb][p]++;
       r->fi[op->slot_fi][p] = r->fw[op->slot_fw][p] = (signed char)mb;
+      sr_write_area(r, mb, p);
     }
+  else if (op->kind == TR_OP_R)
+    for (int p = (int)op->piece_begin; p < (int)op->piece_end; p++) sr_recompute(r, op, p);
   else if (op->kind <= TR_OP_W)
     for (int p = (int)op->piece_end; p-- > (int)op->piece_begin;) sr_backward(r, op, p);
   else if (op->kind == TR_OP_NORM)
@@ -100,14 +141,20 @@ static inline void sr_compute(sr_rank *r, const tr_op *op) {
   else
     for (int u = op->unit_begin; u < op->unit_end; u++) {
       sr_wrong(r, !r->normed, "state before the norm");
-      if (op->kind == TR_OP_UPDATE)
-        r->updated[u]++;
-      else
-        sr_wrong(r, r->updated[u] != 1, "published before its update"), r->published[u]++;
+      if (op->kind == TR_OP_UPDATE) {
+        r->updated[u]++, r->updates++;
+      } else {
+        sr_wrong(r, r->updated[u] != 1, "published before its update");
+        sr_wrong(r, r->zero && r->gathered[0] != r->model->nunit, "published before all ranks' updates");
+        r->published[u]++, r->publishes++;
+      }
     }
 }
 
 static inline void sr_start_sum(sr_rank *r, const tr_op *op) {
+  if (op->role == TR_ROLE_SQUARES) r->gathering[0] = r->ended_sums;
+  if (op->role == TR_ROLE_WEIGHTS) r->gathering[0] = r->updates;
+  if (op->role == TR_ROLE_PACKED) r->gathering[1] = r->publishes;
   if (op->role == TR_ROLE_LOSS) r->loss_in_sum = r->losses;
   if (op->role != TR_ROLE_GRADIENT) return;
   for (int u = op->unit_begin; u < op->unit_end; u++) r->reading[u]++;
@@ -125,6 +172,10 @@ static inline void sr_end_gradient(sr_rank *r, const tr_op *op, int u) {
 }
 
 static inline void sr_end_sum(sr_rank *r, const tr_op *op) {
+  if (op->role == TR_ROLE_SQUARES) r->squares_of = r->gathering[0];
+  if (op->role == TR_ROLE_WEIGHTS) r->gathered[0] = r->gathering[0];
+  if (op->role == TR_ROLE_PACKED) r->gathered[1] = r->gathering[1];
+  r->ended_sums += op->role == TR_ROLE_GRADIENT;
   if (op->role == TR_ROLE_COUNT) r->counted = 1;
   if (op->role == TR_ROLE_LOSS) {
     sr_wrong(r, r->loss_in_sum != r->program->microbatches, "losses are missing in their sum");
@@ -178,6 +229,7 @@ static inline void sr_check_end(sr_rank *r) {
     sr_wrong(r, r->updated[u] != 1, "not updated once");
     sr_wrong(r, r->published[u] != 1, "not published once");
   }
+  sr_wrong(r, r->zero && r->gathered[1] != r->model->nunit, "the next step starts before all ranks have published");
 }
 
 // NULL: the result is right under the timing drawn from `seed`; `eager` 0..8: how readily communication advances.
@@ -188,9 +240,12 @@ static inline const char *sr_run(const tr_program *program, const tr_step_model 
   memset(r.fi, -1, sizeof r.fi);
   memset(r.fw, -1, sizeof r.fw);
   memset(r.iw, -1, sizeof r.iw);
+  memset(r.area, -1, sizeof r.area);
   r.program = program;
   r.model = model;
+  r.options = options;
   r.every = options->grad_sync == TR_SYNC_EVERY;
+  r.zero = options->zero;
   r.random = seed * 2 + 1;
   uint32_t head[2] = {0, 0};
   while (!r.wrong && sr_move(&r, head, eager)) {

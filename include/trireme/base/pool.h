@@ -10,6 +10,11 @@
 
 #include "trireme/base/status.h"
 
+enum {
+  TR_POOL_STACK = 64 << 10,                   // bytes of stack that every worker has touched before its first task
+  TR_POOL_MEMORY = TR_POOL_STACK + (12 << 10) // bytes of memory that a worker takes, about
+};
+
 typedef struct tr_pool tr_pool;
 typedef void (*tr_pool_task)(void *context, int task, int worker);
 

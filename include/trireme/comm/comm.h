@@ -57,6 +57,10 @@ int tr_comm_stop_requested(const tr_comm *comm); // Ctrl-C or SIGTERM: finish th
 typedef void (*tr_comm_hook)(void *user, const char *point);
 void tr_comm_set_hook(tr_comm *comm, tr_comm_hook hook, void *user);
 
+// Bytes of shared memory that exist on this rank's account: its arena and, for rank 0, what all ranks talk through. 0 where
+// ranks are threads: there it is private memory of their process.
+size_t tr_comm_memory(const tr_comm *comm);
+
 // What went over the engine so far, for checks and logs.
 typedef struct tr_comm_counters {
   uint64_t operations, bytes_direct, bytes_staged;

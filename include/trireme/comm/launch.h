@@ -22,6 +22,7 @@ typedef struct tr_launch_options {
   int nthread;            // compute threads each rank will use: for binding and the spin decision
   int bind;               // bind ranks to cores (hwloc) when all threads fit the machine
   size_t arena_nbyte;     // shared memory per rank
+  size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
   const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
@@ -35,6 +36,10 @@ typedef struct tr_launch_report {
   int exit_status; // of that process, 0 if none
   char text[1024]; // one sentence; "" when all went well
 } tr_launch_report;
+
+// Shared memory that ranks as processes take beside their arenas, when each is in `ngroup` groups (with that of all ranks)
+// and what they send lies in arenas or is small. Pure.
+size_t tr_launch_bytes(int nrank, int ngroup);
 
 // The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
 typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);

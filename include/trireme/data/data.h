@@ -66,6 +66,7 @@ typedef struct tr_batch {
 // Room for this many samples of at most `sequence` rows. TR_ERR_CONFIG, TR_ERR_MEMORY.
 tr_status tr_batch_create(int nsample_capacity, int64_t sequence, tr_batch *out);
 void tr_batch_destroy(tr_batch *batch);
+size_t tr_batch_bytes(int nsample_capacity, int64_t sequence); // that tr_batch_create takes
 // Fill with the samples of these global indices, in order; count 0 gives an empty batch. Validation samples come in file
 // order. TR_ERR_USAGE for samples that do not exist or do not fit; TR_ERR_DATA when a file has become shorter or holds a
 // token beyond the vocabulary. Never allocates.

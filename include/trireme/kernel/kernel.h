@@ -141,15 +141,15 @@ typedef struct tr_rope {
 typedef struct tr_head_loss {
   int64_t rows, width, vocab;
   tr_dtype type;
-  double scale;          // 1 / (valid tokens of the whole step)
-  const void *x;         // [rows, width]
-  const void *w;         // [vocab, width]
+  double scale;                 // 1 / (valid tokens of the whole step)
+  const void *x;                // [rows, width]
+  const void *w;                // [vocab, width]
   const void *packed[TR_PACKS]; // of w; NULL: not packed
-  const int32_t *target; // [rows]
-  void *loss;            // [rows], wide
-  void *dx;              // [rows, width], type; may be NULL
-  void *dw;              // [vocab, width], wide; may be NULL
-  int add;               // for dw
+  const int32_t *target;        // [rows]
+  void *loss;                   // [rows], wide
+  void *dx;                     // [rows, width], type; may be NULL
+  void *dw;                     // [vocab, width], wide; may be NULL
+  int add;                      // for dw
 } tr_head_loss;
 
 // One step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization") on a flat range, f32:
@@ -241,8 +241,8 @@ struct tr_kernels {
 
   void (*adamw)(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v,
                 tr_dtype type, void *working);
-  void (*sgd)(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum, tr_dtype type,
-              void *working);
+  void (*sgd)(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum,
+              tr_dtype type, void *working);
   // out[i] = sum of squares of elements [i block, (i + 1) block) below n, in f64, in an order fixed by the count.
   void (*sum_squares)(const tr_compute *c, size_t n, size_t block, const float *x, double *out);
   void (*add)(const tr_compute *c, size_t n, tr_dtype type, const void *x, void *y); // y += x

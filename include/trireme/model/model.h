@@ -59,7 +59,7 @@ typedef struct tr_piece_call {
   int add_in[TR_PIECE_PORTS];                       // din[i] already holds a contribution: add to it
   const void *param[TR_PIECE_PARAMS];
   const void *packed[TR_PIECE_PARAMS][TR_PACKS]; // of those that the piece declares (tr_piece.pack); NULL: not packed
-  void *dparam[TR_PIECE_PARAMS]; // wide type
+  void *dparam[TR_PIECE_PARAMS];                 // wide type
   int add_param[TR_PIECE_PARAMS];
   double scale;  // 1 / valid tokens of the whole step: what the loss is multiplied by
   uint64_t seed; // of the run; dropout keys come from (seed, purpose, step)
@@ -74,7 +74,8 @@ typedef struct tr_piece_call {
 // backward_weight is NULL for pieces without parameters and for those that give all gradients in backward_input.
 typedef struct tr_piece_ops {
   const char *kind; // "linear"
-  int cheap;        // little work for what it writes (norms, attention, activations): recompute=selective repeats it
+  int cheap; // little work for what it writes (norms, attention, activations): recompute=selective may repeat forward,
+             // which must then, as with recompute=full, write the same bits
   tr_status (*forward)(const tr_piece_call *call);
   tr_status (*backward_input)(const tr_piece_call *call);
   tr_status (*backward_weight)(const tr_piece_call *call);
@@ -103,7 +104,7 @@ struct tr_piece {
   tr_port in[TR_PIECE_PORTS], out[TR_PIECE_PORTS];
   int param[TR_PIECE_PARAMS];
   unsigned char pack[TR_PIECE_PARAMS]; // bit 1 << tr_pack: this piece's products read the parameter so
-  const void *config; // piece's own numbers; copied by the model when config_nbyte > 0
+  const void *config;                  // piece's own numbers; copied by the model when config_nbyte > 0
   size_t config_nbyte;
   int index; // set by the model
 };
@@ -167,7 +168,7 @@ int64_t tr_model_positions(const tr_model *model); // longest sequence; INT64_MA
 // list of pieces.
 int tr_model_grad_is_first(const tr_model *model, int piece, int in);      // no later piece reads this value
 int tr_model_param_grad_is_first(const tr_model *model, int piece, int k); // no later piece uses this parameter
-unsigned tr_model_param_pack(const tr_model *model, int param); // union over the pieces of tr_piece.pack
+unsigned tr_model_param_pack(const tr_model *model, int param);            // union over the pieces of tr_piece.pack
 // Lowest piece that contributes to a gradient of this unit: after its backward the unit's gradient is complete.
 int tr_model_unit_last_piece(const tr_model *model, int unit);
 

@@ -6,8 +6,13 @@
 // lie in the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order;
 // communication operations start as soon as what they wait for is done and advance between pieces.
 //
-// Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy. Only
-// tr_run_step talks to other ranks.
+// With `zero` 1 and several ranks in dp, weights, master weights, optimizer state and packed weights exist once, in the
+// arena of dp's first rank, for all ranks (which share a machine). Each rank owns a part of every bucket of the program
+// (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new weights
+// where all ranks read them. So nothing is summed, updated or kept twice, and the bits are those of `zero` 0.
+//
+// Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy. Create,
+// init_weights, publish and step are collective over dp.
 #ifndef TRIREME_RUN_RUN_H
 #define TRIREME_RUN_RUN_H
 
@@ -45,33 +50,48 @@ typedef struct tr_run_options {
   int64_t rows;           // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
+  tr_recompute recompute; // whose ranges are in the program
   tr_optim optim;
-  double clip;   // largest gradient norm, <= 0: no clipping
-  uint64_t seed; // dropout
+  int zero;           // as in the program
+  int pack;           // keep packed weights, where the kernel table and the pieces gain by them
+  tr_dtype grad_wire; // type in which gradients travel: f32 or, with zero 1, bf16
+  double clip;        // largest gradient norm, <= 0: no clipping
+  uint64_t seed;      // dropout
   int nobserver;
   tr_run_observer observer[TR_RUN_OBSERVERS];
 } tr_run_options;
 void tr_run_options_init(tr_run_options *options);
 
+// The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
+// as the model has units. recompute=full: all that is written inside a unit, but the last; selective: what cheap pieces
+// write, where no value is kept for their sake alone.
+tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count);
+
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
-  size_t weights, master, gradients, state, activations, temporaries, kernel_scratch;
+  size_t weights, packed, master, state, gradients, wire, activations, recompute, temporaries, kernel_scratch;
+  size_t tables;        // small lists beside the rest
   size_t private_total; // all but what lies in the shared arena
-  size_t shared_total;  // in the rank's arena: gradients and small sums
+  size_t shared_total;  // in each rank's arena: what travels, and small sums
+  size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1
 } tr_run_memory;
 tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
 
-// Local. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing.
+// Collective over dp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
 tr_status tr_run_create(const tr_run_options *options, tr_run **out);
 void tr_run_destroy(tr_run *run); // NULL allowed
 
-void tr_run_init_weights(tr_run *run, uint64_t seed); // from (seed, name, index), then published
-void tr_run_publish(tr_run *run);                     // after writing master weights: refresh the working copy
-// Buffers in the layout's order, owned by the run. The master weights are f32, or f64 when `type` is; where
-// `type` has that width already they are the working weights themselves.
+tr_status tr_run_init_weights(tr_run *run, uint64_t seed); // collective; from (seed, name, index), then published
+// Collective. After writing master weights (or weights, where they are the same): refresh what is made from them.
+tr_status tr_run_publish(tr_run *run);
+// Who writes one copy of the state: *index of *count ranks that share it; 0 of 1 where each rank has its own.
+void tr_run_sharers(const tr_run *run, int *index, int *count);
+// Buffers in the layout's order, owned by the run, perhaps shared (tr_run_sharers). The master weights are f32, or f64 when
+// `type` is; where `type` has that width already they are the working weights themselves.
 void *tr_run_master(tr_run *run);
-void *tr_run_weights(tr_run *run);       // type
-void *tr_run_gradients(tr_run *run);     // wide type; after a step: the sum over ranks, not clipped
+void *tr_run_weights(tr_run *run); // type
+// Wide type; after a step: the sum over ranks, not clipped; with `zero` 1 only in the parts that this rank owns.
+void *tr_run_gradients(tr_run *run);
 float *tr_run_state(tr_run *run, int i); // optimizer state i, NULL if it has none
 const tr_layout *tr_run_layout(const tr_run *run);
 // Updates done so far: the number that AdamW's bias correction counts. A skipped step is none. Part of what a checkpoint

@@ -93,6 +93,12 @@ typedef enum tr_grad_sync { TR_SYNC_LAST, TR_SYNC_EVERY } tr_grad_sync;
 // (tr_piece_ops.cheap: attention, norms, activations); everything inside a unit but the values that enter it.
 typedef enum tr_recompute { TR_RECOMPUTE_NONE, TR_RECOMPUTE_SELECTIVE, TR_RECOMPUTE_FULL } tr_recompute;
 
+// Pieces [begin, end) that write values which live in the one recompute area of the rank. A forward pass and an R over a
+// range fill the area with that range's values; its backward passes read them there.
+typedef struct tr_step_range {
+  int begin, end;
+} tr_step_range;
+
 typedef struct tr_step_options {
   int microbatches;        // per rank and step
   int dp;                  // ranks that gradients are summed over
@@ -100,7 +106,9 @@ typedef struct tr_step_options {
   tr_grad_sync grad_sync;  // reduce after the last micro-batch, or after every one
   int64_t bucket_elements; // reduce in buckets of at least this many elements; 0: one bucket per unit
   int zero; // ZeRO stage. 0: every rank updates everything; 1: each its part of every bucket, then weights are gathered
-  int recompute; // tr_recompute
+  int nrecompute;
+  // Ascending and disjoint; not owned. An R precedes each backward pass of a range whose values the area has lost.
+  const tr_step_range *recompute;
 } tr_step_options;
 
 typedef struct tr_bucket {
@@ -127,9 +135,10 @@ tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
 
 // Prove a training step's program of one rank: every piece of every micro-batch forward exactly once before its
-// backward; each unit reduced after its last contribution, then updated once, then published; first/last flags right;
-// no cycle over lanes and edges; slots within their counts and never in use twice; every order that a result depends
-// on kept by a lane or an edge. TR_ERR_PLAN names the first operation that breaks a rule.
+// backward; the recompute area filled for a backward pass by the F or an R of its micro-batch, and by nothing since;
+// each unit reduced after its last contribution, then updated once, then published; first/last flags right; no cycle
+// over lanes and edges; slots within their counts and never in use twice; every order that a result depends on kept by
+// a lane or an edge. TR_ERR_PLAN names the first operation that breaks a rule.
 tr_status tr_program_check(const tr_program *program, const tr_step_model *model, const tr_step_options *options);
 
 const char *tr_op_name(tr_op_kind kind); // "REDUCE"

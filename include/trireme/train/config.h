@@ -96,8 +96,8 @@ typedef struct tr_train_config {
     int64_t ranks, threads; // threads -1: cores / ranks
     double deadline;
     int bind, launch, kernels, progress; // tr_launch_mode, tr_kernels_choice, tr_progress_choice
-    char *trace;     // "": none
-    int64_t profile; // steps between profile tables, 0: none
+    char *trace;                         // "": none
+    int64_t profile;                     // steps between profile tables, 0: none
   } run;
 } tr_train_config;
 
@@ -123,6 +123,7 @@ typedef struct tr_train_plan {
   tr_layout layout;
   tr_program program;
   tr_step_options step;
+  tr_step_range *recompute; // [step.nrecompute]
   tr_mesh_spec mesh;
   tr_optim optim;
   tr_lr lr;
@@ -134,16 +135,22 @@ typedef struct tr_train_plan {
   int64_t limit;         // global samples of the whole run, -1: steps decide
   int64_t val_samples;   // validation samples there are
   int64_t eval_samples;  // of which each evaluation uses so many
-  size_t save_nbyte;     // buffer of a rank's share of a checkpoint
+  size_t save_nbyte;     // buffer of a rank's share of a checkpoint, at most
   size_t arena_nbyte;    // shared memory per rank
-  size_t rank_nbyte;     // predicted memory of one rank, shared part included
-  char memory_text[320]; // its breakdown
+  size_t once_nbyte;     // shared memory that exists once for all ranks
+  size_t talk_nbyte;     // what ranks talk through
+  size_t rank_nbyte;     // predicted memory of one rank, its shared part included, but for what exists once
+  size_t total_nbyte;    // of all ranks together
+  char memory_text[480]; // its breakdown
 } tr_train_plan;
 
 // `progress`: a person watches, so progress bars are drawn. TR_ERR_MEMORY gives the breakdown of what does not fit and the
 // cheapest changes that would.
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
                              tr_train_plan *out);
+// The same without data (no tokenizer, no source, no samples, 0 steps): all that single steps need, for whoever
+// measures them. The vocabulary is that of model.from or model.vocab.
+tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text

@@ -9,15 +9,32 @@
 //   FOLDER/events/            the same numbers for TensorBoard
 //   FOLDER/contract.json      what decides every bit of the run: seed, data, order, types, kernels, program
 //   FOLDER/data/              text as tokens, when it had to be tokenized (data.cache)
+//
+// A log line's "peak" is the run's share of what the processors of all ranks could multiply and add, measured before the
+// ranks start, for a hundredth of the time that the run is going to take, 20 to 200 ms. With several ranks, "comm" is the
+// share of time that rank 0 waited for communication, and "rho" communication (the time of its step programs outside pieces
+// and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has
+// peak_share, comm_wait and rho.
+//
+// run.trace: a timeline of all ranks (Chrome's trace events). Each rank keeps its newest 65536 events, or three steps where
+// those have more, in memory that the plan counts; the launcher writes the file when the ranks have ended, however they did.
+// run.profile: every so many steps and at the end, rank 0 prints where its time went; the same is in metrics.jsonl as an
+// object with "event": "profile".
 #ifndef TRIREME_TRAIN_TRAIN_H
 #define TRIREME_TRAIN_TRAIN_H
 
+#include "trireme/run/run.h"
 #include "trireme/shard/layout.h"
 #include "trireme/train/config.h"
 
 // Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
 // returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
+
+// Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, ranks and observers, which
+// the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL: none.
+void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out);
+tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).

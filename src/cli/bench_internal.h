@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// `trireme bench`: what its benchmarks share. A benchmark measures rows; a report says on which machine and against what,
+// keeps the rows as JSON, writes them and compares them with a file that was written before.
+//
+// A row is an object with "name", "seconds" (median or best of one repetition) and, where the machine's limit was measured
+// beside it, "share" of that limit; the rest is the benchmark's own. Shares are compared rather than times, so that a slower
+// machine of the same kind, or a busy one, is no regression.
+#ifndef TRIREME_CLI_BENCH_INTERNAL_H
+#define TRIREME_CLI_BENCH_INTERNAL_H
+
+#include "cli/arguments_internal.h"
+#include "trireme/base/option.h"
+#include "trireme/train/config.h"
+#include <jansson.h>
+
+typedef struct tr__bench_settings {
+  char *write, *baseline, *tolerance, *layouts;
+  int json;
+  int compute;     // bench kernel: 0 both, 1 f32, 2 bf16
+  int64_t threads; // bench kernel: -1: 1 and 2
+} tr__bench_settings;
+
+enum {
+  TR__BENCH_OPTIONS = 7,
+  TR__BENCH_COMMON = 4
+}; // rows for all benchmarks come first, then layouts, then kernel's two
+extern const tr_option tr__bench_options[TR__BENCH_OPTIONS];
+
+int tr__cli_bench_step(int argc, char **argv);   // bench_step.c
+int tr__cli_bench_kernel(int argc, char **argv); // bench_kernel.c
+
+// ---- the machine
+
+// Processor time so far, in seconds: of everybody, of this process and the children that have ended, and all there was.
+typedef struct tr__bench_cpu {
+  double busy, own, all;
+} tr__bench_cpu;
+tr__bench_cpu tr__bench_cpu_now(void);
+double tr__bench_foreign(const tr__bench_cpu *since); // share of the machine that others took since then; 0 unknown
+
+// Sorts the values; quantile 0 is the least, 0.5 the median, 1 the largest.
+void tr__bench_sort(double *value, size_t n);
+
+// ---- steps (bench_ranks.c)
+
+enum { TR__BENCH_STEPS = 400, TR__BENCH_PEAKS = 32, TR__BENCH_RANKS = 256 };
+typedef struct tr__bench_times {
+  int nstep, npeak;
+  double seconds[TR__BENCH_STEPS],
+      kernels[TR__BENCH_STEPS];                  // of rank 0: whole steps, and in pieces and optimizer operations
+  double peak[TR__BENCH_PEAKS][TR__BENCH_RANKS]; // FLOP/s
+} tr__bench_times;
+// Run a plan's steps: config.train.steps, 0: as many as take a few seconds, at least 5.
+tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out);
+
+// ---- the report
+
+typedef struct tr__bench_report {
+  const char *benchmark; // "step"
+  char subject[256];     // what is measured; only equal ones are compared
+  const tr__bench_settings *settings;
+  double tolerance; // 0.05
+  json_t *baseline; // NULL: none
+  json_t *rows;
+  double peak; // of one core, FLOP/s, the best that was seen
+  tr__bench_cpu start;
+} tr__bench_report;
+
+// Reads and checks the baseline before anything is measured. TR_ERR_CONFIG for the tolerance, TR_ERR_DATA for a baseline that
+// cannot be used. `options` knows where settings came from. Close it in every case.
+tr_status tr__bench_open(tr__bench_report *report, const char *benchmark, const char *subject,
+                         const tr__bench_settings *settings, const tr_options *options);
+tr_status tr__bench_add(tr__bench_report *report, json_t *row); // takes the row, which may be NULL (no memory)
+// Prints what was asked for (JSON, the comparison, a note about others on the machine), writes the file.
+// TR_ERR_VERIFY names the rows that are slower than the baseline by more than the tolerance.
+tr_status tr__bench_finish(tr__bench_report *report);
+void tr__bench_close(tr__bench_report *report);
+
+// ---- kernels
+
+enum {
+  TR__KERNEL_ROWS = 1024,
+  TR__KERNEL_BIG = 50257 * 768, // elements of the largest operand
+  TR__KERNEL_SMALL = 4 << 20,   // and of the others
+  TR__KERNEL_SAMPLES = 256
+};
+typedef struct tr__kernel_limit {
+  int n;
+  double sample[TR__KERNEL_SAMPLES]; // per second
+} tr__kernel_limit;
+
+typedef struct tr__kernel_bench {
+  tr_compute c;
+  tr_arena memory, scratch;
+  tr_pool *pool;
+  tr_dtype type;
+  int nthread;
+  char *a, *out, *b;  // operands in `type`: small, small, big
+  float *wide, *more; // small, big
+  int32_t *token, *position;
+  const tr__argument_list *words; // which kernels are wanted; none: all
+  tr_text *list;                  // not NULL: names are listed and nothing is run
+  tr__bench_report *report;
+  tr__kernel_limit peak, copy;
+  tr_status status; // the first failure
+} tr__kernel_bench;
+typedef void (*tr__kernel_fn)(tr__kernel_bench *b, const void *argument);
+
+void tr__kernel_cases(tr__kernel_bench *b); // bench_cases.c: all kernels, each through one of these two:
+void tr__kernel_flops(tr__kernel_bench *b, const char *name, tr__kernel_fn fn, const void *argument, double flops);
+void tr__kernel_bytes(tr__kernel_bench *b, const char *name, tr__kernel_fn fn, const void *argument, double bytes);
+void tr__kernel_note(tr__kernel_bench *b, tr_status status); // what a call returned
+void tr__kernel_fill(tr__kernel_bench *b);                   // the operands
+
+#endif

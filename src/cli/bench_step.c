@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+// `trireme bench step`: whole training steps, for several ways to put ranks and threads on this machine. The plan is that of
+// `trireme train` with the same settings, without data; bench_ranks.c runs it. Medians are compared, ranges are printed.
+#include "cli/bench_internal.h"
+#include "cli/cli_internal.h"
+#include "trireme/base/cpu.h"
+#include "trireme/train/train.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYOUTS_MOST = 16, SEQUENCE_MOST = 1024, TOKENS_AT_ONCE = 2048 };
+
+typedef struct settings {
+  tr_train_config train; // the option table of train comes first, with its offsets
+  tr__bench_settings bench;
+} settings;
+
+typedef struct layout {
+  int ranks, threads;
+} layout;
+
+// ---- a layout
+
+// What the plan of one layout measured. Sorted: [0] the least, [n / 2] the median.
+typedef struct row {
+  char name[32];
+  double foreign, tokens; // per second
+  double beyond;          // median of seconds that a step takes beyond kernels
+  double peak[TR__BENCH_PEAKS];
+  tr__bench_times m;
+} row;
+
+static void digest(row *r, const tr_train_plan *plan) {
+  tr__bench_times *m = &r->m;
+  double beyond[TR__BENCH_STEPS];
+  for (int i = 0; i < m->nstep; i++) beyond[i] = m->seconds[i] - m->kernels[i];
+  for (int i = 0; i < m->npeak; i++)
+    for (int rank = 0; rank < plan->config->run.ranks; rank++) r->peak[i] += m->peak[i][rank];
+  tr__bench_sort(beyond, (size_t)m->nstep);
+  tr__bench_sort(m->seconds, (size_t)m->nstep);
+  tr__bench_sort(r->peak, (size_t)m->npeak);
+  r->beyond = beyond[m->nstep / 2];
+  r->tokens = (double)(plan->config->batch.sequences * plan->config->data.sequence) / m->seconds[m->nstep / 2];
+}
+
+static tr_status run_layout(const tr_train_plan *plan, row *out) {
+  const tr__bench_cpu start = tr__bench_cpu_now();
+  *out = (row){0};
+  snprintf(out->name, sizeof out->name, "%lld x %d", (long long)plan->config->run.ranks, plan->nthread);
+  TR_TRY(tr__bench_ranks(plan, &out->m));
+  out->foreign = tr__bench_foreign(&start);
+  digest(out, plan);
+  return TR_OK;
+}
+
+// ---- the table
+
+static void print_head(const tr_train_plan *plan, const char *subject) {
+  char cpu[128], params[32];
+  tr_cpu_name(cpu, sizeof cpu);
+  tr_format_count(params, sizeof params, (double)tr_model_count(plan->model));
+  printf("%s, %s, %d core%s\n%s: %s parameters, %.1f MFLOP per token\n\n", cpu, tr_isa_name(tr_cpu_isa()),
+         tr_cpu_count(), tr_cpu_count() == 1 ? "" : "s", subject, params,
+         tr_model_flops(plan->model, plan->config->data.sequence) * 1e-6);
+  printf(
+      "ranks x threads  steps    ms/step        least..most  tokens/s  GFLOP/s   peak        least..most  of peak  "
+      "speed-up  beyond kernels\n");
+}
+
+static void print_row(const row *r, double flops, double speedup) {
+  const tr__bench_times *m = &r->m;
+  char range[32], peaks[32], faster[16] = "";
+  const double seconds = m->seconds[m->nstep / 2], peak = r->peak[m->npeak / 2];
+  snprintf(range, sizeof range, "%.2f..%.2f", m->seconds[0] * 1e3, m->seconds[m->nstep - 1] * 1e3);
+  snprintf(peaks, sizeof peaks, "%.1f..%.1f", r->peak[0] * 1e-9, r->peak[m->npeak - 1] * 1e-9);
+  if (speedup > 0) snprintf(faster, sizeof faster, "%.2f", speedup);
+  printf("%-16s %5d %10.2f %18s %9.0f %8.1f %6.1f %18s %6.1f %% %9s %8.3f ms %.2f %%\n", r->name, m->nstep,
+         seconds * 1e3, range, r->tokens, flops * 1e-9, peak * 1e-9, peaks, 100 * flops / peak, faster,
+         r->beyond * 1e3, 100 * r->beyond / seconds);
+  fflush(stdout);
+}
+
+static json_t *row_json(const row *r, const tr_train_plan *plan, double flops, double speedup) {
+  const tr__bench_times *m = &r->m;
+  const double peak = r->peak[m->npeak / 2];
+  json_t *json = json_pack(
+      "{s:s, s:I, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name", r->name,
+      "ranks", (json_int_t)plan->config->run.ranks, "threads", plan->nthread, "micro", plan->micro, "accumulation",
+      plan->accumulation, "steps", m->nstep, "seconds", m->seconds[m->nstep / 2], "least_seconds", m->seconds[0],
+      "most_seconds", m->seconds[m->nstep - 1], "tokens_per_s", r->tokens, "flops_per_s", flops, "peak_flops_per_s",
+      peak, "least_peak_flops_per_s", r->peak[0], "most_peak_flops_per_s", r->peak[m->npeak - 1], "share",
+      flops / peak, "beyond_kernels_s", r->beyond, "foreign_cpu", r->foreign);
+  if (json && speedup > 0) json_object_set_new(json, "speed_up", json_real(speedup));
+  return json;
+}
+
+// ---- settings
+
+// "1x1,2x1" -> layouts, at most `most`; *n says how many.
+static tr_status parse_layouts(const char *text, const tr_options *options, layout *out, int most, int *n) {
+  *n = 0;
+  for (const char *at = text; at; at = strchr(at, ',')) {
+    int used = 0;
+    layout l = {0};
+    if (*at == ',') at++;
+    if (sscanf(at, "%3dx%4d%n", &l.ranks, &l.threads, &used) != 2 || (at[used] && at[used] != ',') || l.ranks < 1 ||
+        l.ranks > 256 || l.threads < 1 || l.threads > 1024 || *n == most)
+      return tr_options_error(
+          options, "bench.layouts",
+          "'%.80s' is no list of ranks x threads; at most %d with commas between, as in 1x1,2x1,1x2", text, most);
+    out[(*n)++] = l;
+  }
+  return TR_OK;
+}
+
+static tr_status choose_layouts(const settings *s, const tr_options *options, layout *out, int *n) {
+  const int chosen = tr_options_is_set(options, "run.ranks") || tr_options_is_set(options, "run.threads");
+  const int listed = tr_options_is_set(options, "bench.layouts");
+  if (chosen && listed)
+    return tr_options_error(options, "bench.layouts",
+                            "run.ranks and run.threads choose one layout; leave one of the two out");
+  if (chosen) {
+    const int64_t own = tr_cpu_count() / s->train.run.ranks;
+    const int64_t threads = s->train.run.threads > 0 ? s->train.run.threads : own > 0 ? own : 1;
+    *out = (layout){(int)s->train.run.ranks, (int)threads};
+    *n = 1;
+    return TR_OK;
+  }
+  TR_TRY(parse_layouts(s->bench.layouts, options, out, LAYOUTS_MOST, n));
+  int fit = 0; // of the default's, those for which there are cores
+  for (int i = 0; i < *n; i++)
+    if (listed || out[i].ranks * out[i].threads <= tr_cpu_count()) out[fit++] = out[i];
+  *n = fit;
+  return TR_OK;
+}
+
+static tr_status set_unless(tr_options *options, const char *path, const char *value) {
+  char text[512];
+  if (tr_options_is_set(options, path)) return TR_OK;
+  snprintf(text, sizeof text, "%s=%s", path, value);
+  return tr_options_apply_argument(options, text);
+}
+
+// What follows from the model, where nothing is set.
+static tr_status fill_in(settings *s, tr_options *options) {
+  char number[32];
+  tr_arch arch;
+  if (!tr_options_is_set(options, "model.kind")) TR_TRY(set_unless(options, "model.from", "gpt2"));
+  TR_TRY(set_unless(options, "model.dropout", "0"));
+  if (*s->train.model.from && tr_arch_load(s->train.model.from, &arch, NULL, 0) == TR_OK) {
+    const int64_t positions = tr_arch_sizes_of(&arch).positions;
+    snprintf(number, sizeof number, "%lld", (long long)(positions < SEQUENCE_MOST ? positions : SEQUENCE_MOST));
+    TR_TRY(set_unless(options, "data.sequence", number));
+  }
+  if (!tr_options_is_set(options, "train.steps")) s->train.train.steps = 0;
+  s->train.checkpoint.background = 0; // nothing is saved
+  return TR_OK;
+}
+
+static tr_status read_settings(int argc, char **argv, settings *s, tr_options *options) {
+  tr__argument_list model = {.n = 0};
+  const tr__argument flags[] = {{.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &s->bench.json}};
+  TR_TRY(tr__cli_settings("bench", options, argc, argv, flags, 1, &model));
+  if (model.n > 1)
+    return tr__cli_usage("bench", "'%.80s' and '%.80s' are two models; give one", model.item[0], model.item[1]);
+  if (model.n == 1 && tr_options_is_set(options, "model.from"))
+    return tr__cli_usage("bench", "'%.80s' and model.from are two models; give one", model.item[0]);
+  if (model.n == 1) TR_TRY(set_unless(options, "model.from", model.item[0]));
+  return fill_in(s, options);
+}
+
+// ---- the benchmark
+
+// Without batch.sequences every rank gets as much work, whatever the layout.
+static tr_status plan_layout(const settings *s, const tr_options *options, layout l, tr_train_config *config,
+                             tr_train_plan *plan) {
+  *config = s->train;
+  config->run.ranks = l.ranks;
+  config->run.threads = l.threads;
+  if (!tr_options_is_set(options, "batch.sequences")) {
+    const int64_t most = TOKENS_AT_ONCE / config->data.sequence;
+    if (config->batch.micro < 0) config->batch.micro = most > 1 ? most : 1;
+    config->batch.sequences = config->batch.micro * l.ranks;
+  }
+  return tr_train_plan_step(config, options, plan);
+}
+
+// Names the work, so that only the same is compared. What may make it faster (types apart) is left out.
+static void describe(const settings *s, const tr_options *options, const tr_train_plan *plan, char *out,
+                     size_t nbyte) {
+  const tr_train_config *c = plan->config;
+  const int whole = tr_options_is_set(options, "batch.sequences");
+  snprintf(out, nbyte, "%.80s, %s, sequence %lld, %lld sequence%s per %s",
+           *s->train.model.from ? s->train.model.from : plan->sizes.name,
+           c->precision.compute == TR_COMPUTE_BF16 ? "bf16" : "f32", (long long)c->data.sequence,
+           (long long)(whole ? c->batch.sequences : c->batch.micro),
+           (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step");
+}
+
+static tr_status measure_layout(const settings *s, const tr_options *options, layout l, double *base,
+                                tr__bench_report *report) {
+  tr_train_config config;
+  tr_train_plan plan;
+  TR_TRY(plan_layout(s, options, l, &config, &plan));
+  row *r = malloc(sizeof *r);
+  tr_status status = r ? run_layout(&plan, r) : tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
+  if (status == TR_OK) {
+    const double flops = r->tokens * tr_model_flops(plan.model, config.data.sequence);
+    const double core = r->peak[r->m.npeak / 2] / (l.ranks * l.threads);
+    if (core > report->peak) report->peak = core;
+    if (l.ranks * l.threads == 1 && *base == 0) *base = r->tokens;
+    const double speedup = *base > 0 && l.ranks * l.threads > 1 ? r->tokens / *base : 0;
+    if (!s->bench.json) print_row(r, flops, speedup);
+    status = tr__bench_add(report, row_json(r, &plan, flops, speedup));
+  }
+  free(r);
+  tr_train_plan_destroy(&plan);
+  return status;
+}
+
+static tr_status measure_all(const settings *s, const tr_options *options) {
+  layout list[LAYOUTS_MOST];
+  int n = 0;
+  tr_train_config config;
+  tr_train_plan plan;
+  tr__bench_report report;
+  char subject[256];
+  double base = 0;
+  TR_TRY(choose_layouts(s, options, list, &n));
+  TR_TRY(plan_layout(s, options, list[0], &config, &plan));
+  describe(s, options, &plan, subject, sizeof subject);
+  tr_status status = tr__bench_open(&report, "step", subject, &s->bench, options);
+  if (status == TR_OK && !s->bench.json) print_head(&plan, subject);
+  tr_train_plan_destroy(&plan);
+  for (int i = 0; i < n && status == TR_OK; i++) status = measure_layout(s, options, list[i], &base, &report);
+  if (status == TR_OK) status = tr__bench_finish(&report);
+  tr__bench_close(&report);
+  return status;
+}
+
+int tr__cli_bench_step(int argc, char **argv) {
+  static const size_t common = TR__BENCH_COMMON + 1; // and the layouts
+  settings s = {.bench = {.json = 0}};
+  tr_options *options = NULL;
+  tr_option *table = calloc(tr_train_option_count + common, sizeof *table);
+  tr_status status = table ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for a table of options");
+  for (size_t i = 0; table && i < tr_train_option_count + common; i++) {
+    table[i] = i < tr_train_option_count ? tr_train_options[i] : tr__bench_options[i - tr_train_option_count];
+    if (i >= tr_train_option_count) table[i].offset += offsetof(settings, bench);
+  }
+  if (status == TR_OK) status = tr_options_create(table, tr_train_option_count + common, &s, &options);
+  if (status == TR_OK) status = read_settings(argc, argv, &s, options);
+  if (status == TR_OK) status = measure_all(&s, options);
+  const int exit_code = status < 0 ? tr__cli_fail(status) : 0;
+  tr_options_destroy(options);
+  free(table);
+  return exit_code;
+}

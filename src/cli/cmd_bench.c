@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// `trireme bench`: how fast this machine trains, against what it could do. Settings of its own and the choice of a benchmark;
+// bench_step.c and bench_kernel.c measure, bench_report.c writes and compares.
+#include "cli/bench_internal.h"
+#include "cli/cli_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+#define AT(field) offsetof(tr__bench_settings, field)
+
+// clang-format off
+const tr_option tr__bench_options[TR__BENCH_OPTIONS] = {
+    {.path = "bench.write", .type = TR_OPTION_STRING, .offset = AT(write), .def = "",
+     .help = "File that gets the results as JSON, whole or not at all."},
+    {.path = "bench.baseline", .type = TR_OPTION_STRING, .offset = AT(baseline), .def = "",
+     .help = "File that bench.write made: results are compared with it, as shares of the machine's limit where there is one, else as times. Exit code 9 when one is slower."},
+    {.path = "bench.tolerance", .type = TR_OPTION_STRING, .offset = AT(tolerance), .def = "5%",
+     .help = "How much slower than bench.baseline a result may be, as 5% or 0.05."},
+    {.path = "bench.json", .type = TR_OPTION_BOOL, .offset = AT(json), .def = "false",
+     .help = "Print one JSON object instead of tables (also --json alone)."},
+    {.path = "bench.layouts", .type = TR_OPTION_STRING, .offset = AT(layouts), .def = "1x1,2x1,1x2",
+     .help = "bench step: ranks x threads to measure, in this order; -n and run.threads choose one instead. The first 1x1 is what speed-ups count from."},
+    {.path = "precision.compute", .type = TR_OPTION_CHOICE, .offset = AT(compute), .def = "all", .choices = "all|f32|bf16",
+     .help = "bench kernel: type of the operands."},
+    {.path = "run.threads", .type = TR_OPTION_INT, .offset = AT(threads), .def = "auto", .min = 1, .max = 1024, .choices = "auto",
+     .word = -1, .unit = "threads", .help = "bench kernel: threads; auto: 1, and 2 where there are two cores."},
+};
+// clang-format on
+
+static const tr__command benchmarks[] = {
+    {"step", "whole training steps of a model, by ranks and threads", tr__cli_bench_step},
+    {"kernel", "every kernel at GPT-2 124M's shapes", tr__cli_bench_kernel},
+};
+enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
+
+static int print_help(void) {
+  tr_text text = {0};
+  tr_options_help(tr__bench_options, TR__BENCH_OPTIONS, "", &text);
+  printf("usage: trireme bench step [MODEL] [RUN.yaml ...] [-n RANKS] [key=value ...]\n"
+         "       trireme bench kernel [NAME ...] [key=value ...]\n\n"
+         "Measure, against a limit of this machine that is taken in the same run, again and again between the "
+         "measurements:\n"
+         "a loop of multiply-adds in registers (the peak), or a plain copy. Shares of the limit say more than times "
+         "on a\n"
+         "machine that others use; how much of it they took is printed.\n\n");
+  for (int i = 0; i < BENCHMARKS; i++) printf("  %-8s %s\n", benchmarks[i].name, benchmarks[i].summary);
+  printf("\nstep takes every setting of trireme train (trireme train --help); MODEL is model.from. Unless they are "
+         "set: the\n"
+         "model is gpt2, without dropout; data.sequence is the model's longest, at most 1024; each rank gets "
+         "batch.micro\n"
+         "sequences, about 2048 tokens (with batch.sequences, all layouts share that batch); train.steps is 5 or "
+         "more, as many\n"
+         "as take three seconds. Tokens are made up. \"beyond kernels\" is what a step takes besides pieces and "
+         "optimizer.\n"
+         "kernel measures the kernels in whose names one of the words occurs, all without words.\n\n%s\n"
+         "examples:\n"
+         "  trireme bench step gpt2 precision.compute=bf16\n"
+         "  trireme bench step gpt2-char -n 2 run.threads=1 train.steps=9\n"
+         "  trireme bench step gpt2-1m --write before.json && trireme bench step gpt2-1m --baseline before.json "
+         "--tolerance 5%%\n"
+         "  trireme bench kernel matmul attention precision.compute=f32 run.threads=1\n",
+         text.data ? text.data : "");
+  tr_text_free(&text);
+  return 0;
+}
+
+static int no_benchmark(const char *name) {
+  const char *names[BENCHMARKS];
+  for (int i = 0; i < BENCHMARKS; i++) names[i] = benchmarks[i].name;
+  const char *closest = tr_text_closest(name, names, BENCHMARKS);
+  if (closest)
+    return tr__cli_fail(tr__cli_usage("bench", "there is no benchmark '%.80s'; did you mean '%s'?", name, closest));
+  return tr__cli_fail(tr__cli_usage("bench", "there is no benchmark '%.80s'; there are step and kernel", name));
+}
+
+int tr__cli_bench(int argc, char **argv) {
+  if (tr__cli_wants_help(argc, argv)) return print_help();
+  if (argc < 2) return tr__cli_fail(tr__cli_usage("bench", "give a benchmark, step or kernel"));
+  for (int i = 0; i < BENCHMARKS; i++)
+    if (strcmp(argv[1], benchmarks[i].name) == 0) return benchmarks[i].run(argc - 1, argv + 1);
+  return no_benchmark(argv[1]);
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+// The memory of a trace: one ring of events per rank, in a mapping that the launcher makes before the ranks exist and
+// reads after their end. So a trace is whole however the job ended: a rank that was killed leaves its events up to that
+// moment, and no rank has to write anything. Pointers into the mapping hold in all of them, as ranks are forked or threads.
+//
+// All ranks' times come from one clock when they share a machine. The offset from rank 0's is measured nevertheless,
+// over the communicator, and is in the file with its error:
+//
+//     rank 0   t0 ----.         .---> t1      offset = t - (t0 + t1) / 2, error (t1 - t0) / 2,
+//     rank r           '-- t --'              of the fastest of some round trips
+#include "train/timing_internal.h"
+#include "trireme/base/clock.h"
+#include "trireme/base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EVENTS = 65536, STEPS = 3, ROUND_TRIPS = 8, PATH_BYTES = 3800 };
+
+// At least some whole steps, however long their program is.
+static uint64_t capacity_of(const tr_train_plan *plan) {
+  uint64_t step = plan->program.nop + TR__SLICES_OF_LOOP + 4;
+  for (uint32_t i = 0; i < plan->program.nop; i++)
+    step += plan->program.op[i].piece_end - plan->program.op[i].piece_begin;
+  return STEPS * step > EVENTS ? STEPS * step : EVENTS;
+}
+
+static size_t under_way_bytes(const tr_train_plan *plan) {
+  return tr_arena_rounded((plan->program.nop + 1) * sizeof(tr__under_way));
+}
+
+size_t tr__trace_bytes(const tr_train_plan *plan) {
+  if (!*plan->config->run.trace) return 0;
+  size_t nbyte = tr_arena_rounded(sizeof(tr__ring)) + under_way_bytes(plan) + capacity_of(plan) * sizeof(tr__event);
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (nbyte + page - 1) / page * page;
+}
+
+tr__ring *tr__trace_ring(const struct tr__trace *trace, int rank) {
+  return (tr__ring *)(void *)(trace->memory + (size_t)rank * trace->share);
+}
+
+static void lay_out(struct tr__trace *trace, int rank) {
+  tr__ring *ring = tr__trace_ring(trace, rank);
+  char *at = (char *)ring + tr_arena_rounded(sizeof *ring);
+  ring->under_way = (tr__under_way *)(void *)at;
+  ring->event = (tr__event *)(void *)(at + under_way_bytes(trace->plan));
+  ring->capacity = capacity_of(trace->plan);
+}
+
+// The folder that `path` lies in.
+static void folder_of(const char *path, char *out, size_t nbyte) {
+  const char *slash = strrchr(path, '/');
+  snprintf(out, nbyte, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
+}
+
+void tr__trace_temporary(const char *path, char *out, size_t nbyte) {
+  snprintf(out, nbyte, "%s.tmp.%d", path, (int)getpid());
+}
+
+// What cannot be written at the end is better known now.
+static tr_status prove_path(const char *path) {
+  char folder[PATH_BYTES + 1], temporary[PATH_BYTES + 32];
+  folder_of(path, folder, sizeof folder);
+  TR_TRY(tr_file_make_folders(folder));
+  tr__trace_temporary(path, temporary, sizeof temporary);
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return tr_error(TR_ERR_IO, "run.trace: %s cannot be made: %s", path, strerror(errno));
+  close(fd);
+  unlink(temporary);
+  return TR_OK;
+}
+
+tr_status tr__trace_create(const tr_train_plan *plan, struct tr__trace **out) {
+  size_t share = tr__trace_bytes(plan), nrank = (size_t)plan->config->run.ranks;
+  if (!share) return TR_OK;
+  TR_TRY(prove_path(plan->config->run.trace));
+  struct tr__trace *trace = calloc(1, sizeof *trace);
+  void *memory =
+      trace ? mmap(NULL, share * nrank, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+  if (memory == MAP_FAILED) {
+    free(trace);
+    return tr_error(TR_ERR_MEMORY, "no memory for a trace of %zu ranks, %zu bytes each; run.trace= leaves it out",
+                    nrank, share);
+  }
+  *trace = (struct tr__trace){.plan = plan, .memory = memory, .share = share, .begin = tr_clock_ns()};
+  tr_clock_utc(trace->begin_utc, sizeof trace->begin_utc);
+  if (gethostname(trace->host, sizeof trace->host - 1) != 0) snprintf(trace->host, sizeof trace->host, "host");
+  for (size_t r = 0; r < nrank; r++) lay_out(trace, (int)r);
+  *out = trace;
+  return TR_OK;
+}
+
+void tr__trace_destroy(struct tr__trace *trace) {
+  if (!trace) return;
+  munmap(trace->memory, trace->share * (size_t)trace->plan->config->run.ranks);
+  free(trace);
+}
+
+void tr__ring_put(tr__ring *ring, const tr__event *event) {
+  if (!ring->capacity) return;
+  uint64_t count = atomic_load_explicit(&ring->count, memory_order_relaxed);
+  ring->event[count % ring->capacity] = *event;
+  atomic_store_explicit(&ring->count, count + 1, memory_order_release);
+}
+
+// ---- clocks
+
+// Rank 0's half of the round trips with `rank`.
+static tr_status ask_clock(tr__trainer *t, int rank) {
+  tr_group *world = tr_comm_world(t->comm);
+  tr__ring *ring = tr__trace_ring(t->trace, rank);
+  ring->clock_error = INT64_MAX;
+  for (int i = 0; i < ROUND_TRIPS; i++) {
+    int64_t asked = tr_clock_ns(), told = 0;
+    TR_TRY(tr_group_send(world, rank, &asked, sizeof asked, NULL));
+    TR_TRY(tr_group_recv(world, rank, &told, sizeof told, NULL));
+    int64_t error = (tr_clock_ns() - asked + 1) / 2;
+    if (error >= ring->clock_error) continue;
+    ring->clock_error = error;
+    ring->clock_offset = told - (asked + error);
+  }
+  return TR_OK;
+}
+
+static tr_status tell_clock(const tr__trainer *t) {
+  tr_group *world = tr_comm_world(t->comm);
+  for (int i = 0; i < ROUND_TRIPS; i++) {
+    int64_t asked;
+    TR_TRY(tr_group_recv(world, 0, &asked, sizeof asked, NULL));
+    int64_t now = tr_clock_ns();
+    TR_TRY(tr_group_send(world, 0, &now, sizeof now, NULL));
+  }
+  return TR_OK;
+}
+
+tr_status tr__trace_join(tr__trainer *t) {
+  tr__ring *ring = tr__trace_ring(t->trace, t->rank);
+  // So that no step pays for the pages.
+  memset(ring->under_way, 0, t->plan->program.nop * sizeof *ring->under_way);
+  memset(ring->event, 0, ring->capacity * sizeof *ring->event);
+  tr_comm_beat(t->comm);
+  if (t->rank > 0) return tell_clock(t);
+  for (int r = 1; r < tr_comm_size(t->comm); r++) TR_TRY(ask_clock(t, r));
+  return TR_OK;
+}
+
+// ---- the path, before anything is started
+
+tr_status tr__trace_check(const tr_train_config *config, const tr_options *options) {
+  const char *path = config->run.trace;
+  char folder[PATH_BYTES + 1];
+  struct stat about;
+  size_t n = strlen(path);
+  if (n == 0) return TR_OK;
+  if (n > PATH_BYTES)
+    return tr_options_error(options, "run.trace", "%zu bytes are too long for a path; at most %d", n, PATH_BYTES);
+  if (path[n - 1] == '/' || (stat(path, &about) == 0 && !S_ISREG(about.st_mode)))
+    return tr_options_error(options, "run.trace", "'%s' is not a file; give the name of one, like trace.json", path);
+  for (folder_of(path, folder, sizeof folder); stat(folder, &about) != 0;) {
+    if (errno != ENOENT && errno != ENOTDIR)
+      return tr_options_error(options, "run.trace", "'%s': %s", path, strerror(errno));
+    char above[PATH_BYTES + 1];
+    folder_of(folder, above, sizeof above);
+    memcpy(folder, above, strlen(above) + 1);
+  }
+  if (!S_ISDIR(about.st_mode))
+    return tr_options_error(options, "run.trace", "'%s' cannot be made: '%s' is not a folder", path, folder);
+  if (access(folder, W_OK | X_OK) != 0)
+    return tr_options_error(options, "run.trace", "'%s' cannot be made in '%s': %s", path, folder, strerror(errno));
+  return TR_OK;
+}
