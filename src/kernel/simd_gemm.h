@@ -78,43 +78,59 @@ static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, v
   }
 }
 
-// What becomes of a product's vector v at (i, j): bias, old contents or epilogue, and the store, of `left` elements.
-INLINE void finish(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, vf v, vf bias, int64_t i,
-                   int64_t j, int64_t left) {
-  const int64_t at = i * g->ldc + j;
-  v += bias;
-  if (add) v += load(type, g->c, at, left);
+// What becomes of a product's vector v, bias included: old contents or epilogue, and the store, of `left` elements at c
+// (and aux).
+INLINE void finish(tr_dtype type, int add, tr_epilogue epilogue, vf v, void *c, void *aux, int64_t at, int64_t left) {
+  if (add) v += load(type, c, at, left);
   if (epilogue == TR_EPILOGUE_GELU) {
     if (type == TR_BF16) v = round_bf16(v);
-    if (g->aux) store(type, g->aux, at, v, left);
+    if (aux) store(type, aux, at, v, left);
     v = gelu(v);
   }
-  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, g->aux, at, left));
-  store(type, g->c, at, v, left);
+  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, aux, at, left));
+  store(type, c, at, v, left);
 }
 
-INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, const float *from, int64_t ld,
-                        int64_t i0, int64_t rows, int64_t j0, int64_t j1, int whole) {
-  for (int64_t j = j0; j < j1; j += TR_VL) {
-    const int64_t left = whole ? TR_VL : j1 - j;
-    const vf bias = g->bias ? load(g->type_bias, g->bias, j, left) : (vf){0};
-    for (int64_t i = 0; i < rows; i++)
-      finish(g, type, add, epilogue, load_f32(from + i * ld + (j - j0), TR_VL), bias, i0 + i, j, left);
+// Rows of A B for C, `rows` by `cols` from (i, j) on, rows `ld` apart in `from`.
+typedef struct block_part {
+  const float *from;
+  int64_t ld, i, rows, j, cols;
+} block_part;
+
+INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, block_part b, int whole) {
+  void *c = g->c, *aux = g->aux; // locals: the compiler knows that no store changes them
+  const int64_t ldc = g->ldc;
+  for (int64_t j = 0; j < b.cols; j += TR_VL) {
+    const int64_t left = whole ? TR_VL : b.cols - j;
+    const vf bias = g->bias ? load(g->type_bias, g->bias, b.j + j, left) : (vf){0};
+    for (int64_t i = 0; i < b.rows; i++)
+      finish(type, add, epilogue, load_f32(b.from + i * b.ld + j, TR_VL) + bias, c, aux, (b.i + i) * ldc + b.j + j,
+             left);
   }
 }
 
-// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished. The common cases get loops without conditions.
+INLINE void store_whole(const tr_gemm *g, tr_dtype type, block_part b) {
+  if (g->epilogue == TR_EPILOGUE_GELU) {
+    store_block(g, type, 0, TR_EPILOGUE_GELU, b, 1);
+  } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
+    store_block(g, type, 0, TR_EPILOGUE_GELU_BACKWARD, b, 1);
+  } else if (g->add) {
+    store_block(g, type, 1, TR_EPILOGUE_NONE, b, 1);
+  } else {
+    store_block(g, type, 0, TR_EPILOGUE_NONE, b, 1);
+  }
+}
+
+// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished. Whole vectors get loops without conditions.
 static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                         int64_t j1) {
-  const int plain = g->epilogue == TR_EPILOGUE_NONE && (j1 - j0) % TR_VL == 0;
-  if (plain && g->type_c == TR_F32 && !g->add) {
-    store_block(g, TR_F32, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
-  } else if (plain && g->type_c == TR_F32) {
-    store_block(g, TR_F32, 1, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
-  } else if (plain && !g->add) {
-    store_block(g, TR_BF16, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
+  const block_part b = {.from = from, .ld = ld, .i = i0, .rows = rows, .j = j0, .cols = j1 - j0};
+  if (b.cols % TR_VL != 0) {
+    store_block(g, g->type_c, g->add, g->epilogue, b, 0);
+  } else if (g->type_c == TR_BF16) {
+    store_whole(g, TR_BF16, b);
   } else {
-    store_block(g, g->type_c, g->add, g->epilogue, from, ld, i0, rows, j0, j1, 0);
+    store_whole(g, TR_F32, b);
   }
 }
 
@@ -158,11 +174,11 @@ static void tile_pack_a(const gemm_tile_state *t) {
   }
 }
 
-// Bring the lines of C that a micro-kernel will write towards the core.
-INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
+// Bring the lines of C, or of aux, that a micro-kernel will come to towards the core.
+INLINE void fetch_c(const tr_gemm *g, const void *c, int64_t i, int64_t rows, int64_t j) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t e = 0; e < TR_NR; e += 64 / (int64_t)size_of(g->type_c))
-      __builtin_prefetch(tr__elem(g->type_c, g->c, (i + r) * g->ldc + j + e), 1, 3);
+      __builtin_prefetch(tr__elem(g->type_c, c, (i + r) * g->ldc + j + e), 1, 3);
 }
 
 // The panel of B after this one in the order in which the tile reads them; at its end, the next tile's.
@@ -174,13 +190,15 @@ static const char *panel_after(const gemm_tile_state *t, int64_t j) {
 INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j, b_rows b) {
   const int single = t->g->k <= TR_DEPTH, last = t->p0 + t->depth >= t->g->k;
   float *c = single ? t->sums : t->sums + ((j - t->j0) / TR_NR * TR_GEMM_ROWS + i) * TR_NR;
-  if (last) fetch_c(t->g, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j);
+  const int64_t there = tr__min(rows, t->i1 - t->i0 - i);
+  if (last) fetch_c(t->g, t->g->c, t->i0 + i, there, j);
+  if (last && t->g->aux) fetch_c(t->g, t->g->aux, t->i0 + i, there, j);
   if (t->g->a_col == 1) {
     micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, t->p0 > 0);
   } else {
     micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, t->p0 > 0);
   }
-  if (last) block_store(t->g, c, TR_NR, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j, tr__min(t->j1, j + TR_NR));
+  if (last) block_store(t->g, c, TR_NR, t->i0 + i, there, j, tr__min(t->j1, j + TR_NR));
 }
 
 // As many rows as fit one micro-kernel from row i of the tile on; returns how many.
