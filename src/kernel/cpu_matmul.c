@@ -12,15 +12,14 @@
 #include "kernel/cpu_amx_internal.h"
 #include "kernel/cpu_dnnl_internal.h"
 
-enum { SLAB_BYTES = 16 << 20 };
+enum { SLAB_BYTES = 16 << 20, WIDE_TASKS = 24 };
 
 typedef struct gemm_job {
   const tr_gemm *g;
   const tr_simd *simd;
-  const void *packed; // B from column slab0 on
-  int64_t step;       // elements from panel to panel
-  char *spaces;       // a tr_gemm_space per worker
-  int64_t slab0, slab1;
+  tr_panels b;  // from column slab0 on
+  char *spaces; // a tr_gemm_space per worker
+  int64_t slab0, slab1, cols;
   int64_t tile_cols; // tasks per row block
 } gemm_job;
 
@@ -60,24 +59,30 @@ size_t tr__gemm_scratch(int64_t m, int64_t n, int64_t k, int nthread) {
 static void tile_task(void *context, int task, int worker) {
   const gemm_job *j = context;
   const tr_gemm *g = j->g;
-  const int64_t i0 = task / j->tile_cols * TR_GEMM_ROWS, j0 = j->slab0 + task % j->tile_cols * TR_GEMM_COLS;
-  const void *packed = tr__elem(g->type_b, j->packed, (j0 - j->slab0) / j->simd->nr * j->step);
-  j->simd->gemm_tile(g, i0, tr__min(g->m, i0 + TR_GEMM_ROWS), j0, tr__min(j->slab1, j0 + TR_GEMM_COLS), packed,
-                     j->step, space_of(j, worker));
+  const int64_t i0 = task / j->tile_cols * TR_GEMM_ROWS, j0 = j->slab0 + task % j->tile_cols * j->cols;
+  tr_panels b = j->b;
+  b.at = tr__elem(b.type, b.at, (j0 - j->slab0) / j->simd->nr * b.step);
+  j->simd->gemm_tile(g, i0, tr__min(g->m, i0 + TR_GEMM_ROWS), j0, tr__min(j->slab1, j0 + j->cols), b,
+                     space_of(j, worker));
 }
 
+// Wide tiles read A less often; narrow ones where there would be too few tasks to share evenly.
 static void run_tiles(const tr_compute *c, gemm_job *j) {
-  j->tile_cols = tr__ceil_div(j->slab1 - j->slab0, TR_GEMM_COLS);
-  tr_pool_run(c->pool, (int)(tr__ceil_div(j->g->m, TR_GEMM_ROWS) * j->tile_cols), tile_task, j);
+  const int64_t n = j->slab1 - j->slab0, row_blocks = tr__ceil_div(j->g->m, TR_GEMM_ROWS);
+  const int wide = row_blocks * tr__ceil_div(n, j->simd->gemm_cols) >= WIDE_TASKS;
+  j->cols = wide ? j->simd->gemm_cols : TR_GEMM_COLS;
+  j->tile_cols = tr__ceil_div(n, j->cols);
+  tr_pool_run(c->pool, (int)(row_blocks * j->tile_cols), tile_task, j);
 }
 
-static void gemm_slabs(const tr_compute *c, gemm_job *j, void *memory) {
+// bf16 is widened when packed: once, not once per row block.
+static void gemm_slabs(const tr_compute *c, gemm_job *j, float *memory) {
   const tr_gemm *g = j->g;
   const int64_t slab = slab_columns(g->n, g->k);
-  j->packed = memory, j->step = g->k * j->simd->nr;
+  j->b = (tr_panels){.type = TR_F32, .at = memory, .step = g->k * j->simd->nr};
   for (j->slab1 = 0; j->slab0 < g->n; j->slab0 = j->slab1) {
     j->slab1 = tr__min(g->n, j->slab0 + slab);
-    tr__gemm_pack(c, g, j->slab0, j->slab1, memory);
+    tr__gemm_pack(c, g, j->slab0, j->slab1, TR_F32, memory);
     run_tiles(c, j);
   }
 }
@@ -85,8 +90,9 @@ static void gemm_slabs(const tr_compute *c, gemm_job *j, void *memory) {
 static tr_status gemm_packed(const tr_compute *c, const tr_gemm *g) {
   const size_t mark = tr_arena_mark(c->scratch), slab = (size_t)(slab_columns(g->n, g->k) * g->k);
   const int nthread = tr_pool_nthread(c->pool);
-  gemm_job job = {.g = g, .simd = tr__simd(c), .packed = g->packed, .step = g->packed_step, .slab1 = g->n};
-  void *memory = g->packed ? NULL : tr_arena_alloc(c->scratch, slab * tr_dtype_size(g->type_b));
+  gemm_job job = {.g = g, .simd = tr__simd(c), .slab1 = g->n};
+  job.b = (tr_panels){.type = g->type_b, .at = g->packed, .step = g->packed_step};
+  float *memory = g->packed ? NULL : tr_arena_alloc(c->scratch, slab * sizeof *memory);
   job.spaces = tr_arena_alloc(c->scratch, (size_t)nthread * space_bytes(job.simd));
   const tr_status status = job.spaces && (memory || g->packed) ? TR_OK : TR_ERR_MEMORY;
   if (status == TR_OK) {

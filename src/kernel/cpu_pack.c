@@ -26,19 +26,20 @@ typedef struct pack_job {
   const tr_gemm *g;
   const tr_simd *simd;
   int64_t first, last; // columns
-  void *packed;        // of column `first`
+  tr_dtype to;
+  void *packed; // of column `first`
 } pack_job;
 
 static void pack_task(void *context, int task, int worker) {
   const pack_job *j = context;
   const int64_t first = j->first + (int64_t)task * PACK_COLS;
   (void)worker;
-  j->simd->gemm_pack_b(j->g, first, tr__min(j->last, first + PACK_COLS),
-                       tr__elem_mut(j->g->type_b, j->packed, (first - j->first) * j->g->k));
+  j->simd->gemm_pack_b(j->g, first, tr__min(j->last, first + PACK_COLS), j->to,
+                       tr__elem_mut(j->to, j->packed, (first - j->first) * j->g->k));
 }
 
-void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, void *packed) {
-  pack_job job = {.g = g, .simd = tr__simd(c), .first = first, .last = last, .packed = packed};
+void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, tr_dtype to, void *packed) {
+  pack_job job = {.g = g, .simd = tr__simd(c), .first = first, .last = last, .to = to, .packed = packed};
   if (first < last) tr_pool_run(c->pool, (int)tr__ceil_div(last - first, PACK_COLS), pack_task, &job);
 }
 
@@ -62,5 +63,5 @@ void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols
   g.b = w;
   const int64_t nr = tr__simd(c)->nr, panels = tr__ceil_div(g.n, nr);
   const int64_t first = panels * part / parts * nr, last = tr__min(g.n, panels * (part + 1) / parts * nr);
-  tr__gemm_pack(c, &g, first, last, tr__elem_mut(type, packed, first * g.k));
+  tr__gemm_pack(c, &g, first, last, type, tr__elem_mut(type, packed, first * g.k));
 }

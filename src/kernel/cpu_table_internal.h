@@ -13,7 +13,7 @@
 
 enum {
   TR_GEMM_ROWS = 96,      // rows of C per task: a multiple of every micro-kernel's height (4, 6, 12)
-  TR_GEMM_COLS = 384,     // columns of C per task: a multiple of every micro-kernel's width (8, 16, 32)
+  TR_GEMM_COLS = 384,     // columns of C per task, or gemm_cols: a multiple of every micro-kernel's width (8, 16, 32)
   TR_GEMM_PANEL = 32,     // columns padded to this when B is packed (the widest micro-kernel)
   TR_GEMM_THIN = 8,       // fewer rows than this are done as matrix-vector products, without packing
   TR_GEMM_THIN_COLS = 64, // columns of C per task of such a product
@@ -25,6 +25,13 @@ enum {
   TR_STRIP = 64,          // columns per task where tasks own columns
   TR_FLAT = 32768         // elements per task of flat operations
 };
+
+// B packed: panels of `nr` columns as gemm_pack_b makes them, `step` elements from one to the next.
+typedef struct tr_panels {
+  tr_dtype type;
+  const void *at;
+  int64_t step;
+} tr_panels;
 
 // C[m, n] (+)= A B (+ bias). A(i, p) = a[i * a_row + p * a_col], B(p, j) = b[p * b_row + j * b_col], in
 // elements; in each of A and B one of the two strides is 1. Types are f32 or bf16, each operand its own. With `packed`,
@@ -105,11 +112,12 @@ typedef struct tr_attention_chunk {
 
 typedef struct tr_simd {
   const char *name;
-  int mr, nr;      // micro-kernel: rows and columns of C held in registers
+  int nr;          // columns of a panel of B: the micro-kernel's
+  int gemm_cols;   // the widest tile of C
   int gemm_floats; // of a tr_gemm_space
-  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, void *packed);
-  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
-                    int64_t step, tr_gemm_space *space);
+  void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed); // to: type_b or f32
+  void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, tr_panels b,
+                    tr_gemm_space *space);
   // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, sum, epilogue, store.
   void (*gemm_store)(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                      int64_t j1);
@@ -174,9 +182,10 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
                          void *out);
 size_t tr__cpu_matmul_scratch(const tr_matmul *p, int nthread);
 
-// cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B; `first` begins one.
+// cpu_pack.c: packed weights. tr__gemm_pack makes the panels of columns first .. last - 1 of g's B, of type `to` (type_b
+// or f32); `first` begins one.
 // tr__gemm_from_packed makes g read its B from a packed weight of k rows: from row p and column j on, multiples of 32.
-void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, void *packed);
+void tr__gemm_pack(const tr_compute *c, const tr_gemm *g, int64_t first, int64_t last, tr_dtype to, void *packed);
 void tr__gemm_from_packed(const tr_compute *c, tr_gemm *g, const void *packed, int64_t k, int64_t j, int64_t p);
 size_t tr__cpu_pack_size(tr_dtype type, int64_t rows, int64_t cols, tr_pack use);
 void tr__cpu_pack(const tr_compute *c, tr_dtype type, int64_t rows, int64_t cols, tr_pack use, const void *w,

@@ -4,6 +4,7 @@
 #define TR_VL         8 // floats per vector
 #define TR_MR         6 // micro-kernel: 6 rows by 2 vectors, 12 accumulators of 16 registers
 #define TR_DEPTH      256
+#define TR_COLS       384
 #define TR_SIMD_TABLE tr__simd_avx2
 #define TR_SIMD_NAME  "cpu-avx2"
 #include "kernel/simd_body.h"

@@ -4,6 +4,7 @@
 #define TR_VL         16 // floats per vector
 #define TR_MR         12 // micro-kernel: 12 rows by 2 vectors, 24 accumulators of 32 registers
 #define TR_DEPTH      768
+#define TR_COLS       768
 #define TR_SIMD_TABLE tr__simd_avx512
 #define TR_SIMD_NAME  "cpu-avx512"
 #include "kernel/simd_body.h"

@@ -4,6 +4,7 @@
 #define TR_VL         4 // floats per vector
 #define TR_MR         4 // micro-kernel: 4 rows by 2 vectors, 8 accumulators
 #define TR_DEPTH      256
+#define TR_COLS       384
 #define TR_SIMD_TABLE tr__simd_base
 #define TR_SIMD_NAME  "cpu-base"
 #include "kernel/simd_body.h"

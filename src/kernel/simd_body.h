@@ -4,7 +4,7 @@
 // constant table. Nothing here knows of threads, memory or oneDNN.
 //
 // Wanted from the includer: TR_VL (floats per vector), TR_MR (rows of the micro-kernel, at most 12), TR_DEPTH (k per
-// block of a product), TR_SIMD_TABLE and TR_SIMD_NAME.
+// block of a product), TR_COLS (columns of its widest tile), TR_SIMD_TABLE and TR_SIMD_NAME.
 #ifndef TRIREME_KERNEL_SIMD_BODY_H
 #define TRIREME_KERNEL_SIMD_BODY_H
 
@@ -16,8 +16,8 @@
 
 const tr_simd TR_SIMD_TABLE = {
     .name = TR_SIMD_NAME,
-    .mr = TR_MR,
     .nr = TR_NR,
+    .gemm_cols = TR_COLS,
     .gemm_floats = GEMM_FLOATS,
     .gemm_pack_b = gemm_pack_b,
     .gemm_tile = gemm_tile,

@@ -16,11 +16,9 @@
 #include "kernel/simd_pack.h"
 
 enum {
-  TR_NR = 2 * TR_VL,
   EDGE_ROWS = 4, // micro-kernel for the last rows: few enough to waste little
   A_PITCH =
-      TR_DEPTH + 16, // floats between rows of an A block: an odd number of cache lines, so that sets do not collide
-  GEMM_AHEAD = 12    // columns of A fetched before they are copied: far apart in memory, which no prefetcher foresees
+      TR_DEPTH + 16 // floats between rows of an A block: an odd number of lines, so that cache sets do not collide
 };
 
 // The micro-kernel's rows, written out: accumulators must be named variables, since GCC 12 keeps an array of
@@ -35,19 +33,17 @@ enum {
   }
 #define ROW_STORE(i)                                                                                                 \
   if (i < rows) {                                                                                                    \
-    float *to = c + i * ldc;                                                                                         \
+    float *to = c + i * TR_NR;                                                                                       \
     store_f32(to, add_c ? load_f32(to, TR_VL) + left##i : left##i, TR_VL);                                           \
     to += TR_VL;                                                                                                     \
     store_f32(to, add_c ? load_f32(to, TR_VL) + right##i : right##i, TR_VL);                                         \
   }
 
-// Rows of B for a micro-kernel, `ld` apart. f32: as they are. bf16: widened, and written to `wide` as well. With `fetch`,
-// memory from `next` on is brought near meanwhile, `step` bytes per row.
+// Rows of a panel of B for a micro-kernel. f32: as they are. bf16: widened, and written to `wide` as well. Meanwhile
+// memory from `next` on is fetched, `step` bytes per row.
 typedef struct b_rows {
   tr_dtype type;
-  int fetch;
   const void *at;
-  int64_t ld;
   float *wide;
   const char *next;
   int64_t step;
@@ -55,12 +51,12 @@ typedef struct b_rows {
 
 // C[rows, TR_NR] (+)= A B; A(i, p) = a[i * a_row + p * a_col]. Inlined with constant rows, type and strides.
 INLINE void micro_kernel(int rows, int64_t k, const float *a, int64_t a_row, int64_t a_col, b_rows b, float *c,
-                         int64_t ldc, int add_c) {
+                         int add_c) {
   EACH_ROW(ROW_DECLARE)
   for (int64_t p = 0; p < k; p++) {
     const float *at = a + p * a_col;
-    if (b.fetch) __builtin_prefetch(b.next + p * b.step, 0, 2);
-    const vf b_left = load(b.type, b.at, p * b.ld, TR_VL), b_right = load(b.type, b.at, p * b.ld + TR_VL, TR_VL);
+    __builtin_prefetch(b.next + p * b.step, 0, 2);
+    const vf b_left = load(b.type, b.at, p * TR_NR, TR_VL), b_right = load(b.type, b.at, p * TR_NR + TR_VL, TR_VL);
     if (b.type == TR_BF16) {
       store_f32(b.wide + p * TR_NR, b_left, TR_VL);
       store_f32(b.wide + p * TR_NR + TR_VL, b_right, TR_VL);
@@ -70,59 +66,71 @@ INLINE void micro_kernel(int rows, int64_t k, const float *a, int64_t a_row, int
   EACH_ROW(ROW_STORE)
 }
 
-// C[TR_MR, TR_NR] (+)= A B on f32 anywhere.
-INLINE void micro_product(int64_t k, const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
-                          float *c, int64_t ldc, int add_c) {
-  micro_kernel(TR_MR, k, a, a_row, a_col, (b_rows){.type = TR_F32, .at = b, .ld = ldb}, c, ldc, add_c);
-}
-
-// Columns j0 .. j1 - 1 of B, packed; `packed` is where column j0's panel starts.
-static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, void *packed) {
+// Columns j0 .. j1 - 1 of B as panels of type `to`; `packed` is where column j0's panel starts.
+static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed) {
   const void *b = tr__elem(g->type_b, g->b, j0 * g->b_col);
-  if (g->type_b == TR_BF16) {
-    pack_panels_as(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_BF16, packed);
+  if (to == TR_BF16) {
+    pack_panels(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_BF16, packed);
+  } else if (g->type_b == TR_BF16) {
+    pack_panels(TR_BF16, b, g->b_col, g->b_row, j1 - j0, g->k, TR_F32, packed);
   } else {
-    pack_panels_as(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_NR, TR_F32, packed);
+    pack_panels(TR_F32, b, g->b_col, g->b_row, j1 - j0, g->k, TR_F32, packed);
   }
 }
 
-// What becomes of a product's vector v at (i, j): bias, old contents or epilogue, and the store, of `left` elements.
-INLINE void finish(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, vf v, vf bias, int64_t i,
-                   int64_t j, int64_t left) {
-  const int64_t at = i * g->ldc + j;
-  v += bias;
-  if (add) v += load(type, g->c, at, left);
+// What becomes of a product's vector v, bias included: old contents or epilogue, and the store, of `left` elements at c
+// (and aux).
+INLINE void finish(tr_dtype type, int add, tr_epilogue epilogue, vf v, void *c, void *aux, int64_t at, int64_t left) {
+  if (add) v += load(type, c, at, left);
   if (epilogue == TR_EPILOGUE_GELU) {
     if (type == TR_BF16) v = round_bf16(v);
-    if (g->aux) store(type, g->aux, at, v, left);
+    if (aux) store(type, aux, at, v, left);
     v = gelu(v);
   }
-  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, g->aux, at, left));
-  store(type, g->c, at, v, left);
+  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, aux, at, left));
+  store(type, c, at, v, left);
 }
 
-INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, const float *from, int64_t ld,
-                        int64_t i0, int64_t rows, int64_t j0, int64_t j1, int whole) {
-  for (int64_t j = j0; j < j1; j += TR_VL) {
-    const int64_t left = whole ? TR_VL : j1 - j;
-    const vf bias = g->bias ? load(g->type_bias, g->bias, j, left) : (vf){0};
-    for (int64_t i = 0; i < rows; i++)
-      finish(g, type, add, epilogue, load_f32(from + i * ld + (j - j0), TR_VL), bias, i0 + i, j, left);
+// Rows of A B for C, `rows` by `cols` from (i, j) on, rows `ld` apart in `from`.
+typedef struct block_part {
+  const float *from;
+  int64_t ld, i, rows, j, cols;
+} block_part;
+
+INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, block_part b, int whole) {
+  void *c = g->c, *aux = g->aux; // locals: the compiler knows that no store changes them
+  const int64_t ldc = g->ldc;
+  for (int64_t j = 0; j < b.cols; j += TR_VL) {
+    const int64_t left = whole ? TR_VL : b.cols - j;
+    const vf bias = g->bias ? load(g->type_bias, g->bias, b.j + j, left) : (vf){0};
+    for (int64_t i = 0; i < b.rows; i++)
+      finish(type, add, epilogue, load_f32(b.from + i * b.ld + j, TR_VL) + bias, c, aux, (b.i + i) * ldc + b.j + j,
+             left);
   }
 }
 
-// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished. The common cases get loops without conditions.
+INLINE void store_whole(const tr_gemm *g, tr_dtype type, block_part b) {
+  if (g->epilogue == TR_EPILOGUE_GELU) {
+    store_block(g, type, 0, TR_EPILOGUE_GELU, b, 1);
+  } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
+    store_block(g, type, 0, TR_EPILOGUE_GELU_BACKWARD, b, 1);
+  } else if (g->add) {
+    store_block(g, type, 1, TR_EPILOGUE_NONE, b, 1);
+  } else {
+    store_block(g, type, 0, TR_EPILOGUE_NONE, b, 1);
+  }
+}
+
+// Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, finished. Whole vectors get loops without conditions.
 static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                         int64_t j1) {
-  const int plain = g->epilogue == TR_EPILOGUE_NONE && (j1 - j0) % TR_VL == 0;
-  if (plain && g->type_c == TR_F32 && !g->add) {
-    store_block(g, TR_F32, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
-  } else if (plain && g->type_c == TR_F32) {
-    store_block(g, TR_F32, 1, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
-  } else if (plain && !g->add) {
-    store_block(g, TR_BF16, 0, TR_EPILOGUE_NONE, from, ld, i0, rows, j0, j1, 1);
+  const block_part b = {.from = from, .ld = ld, .i = i0, .rows = rows, .j = j0, .cols = j1 - j0};
+  if (b.cols % TR_VL != 0) {
+    store_block(g, g->type_c, g->add, g->epilogue, b, 0);
+  } else if (g->type_c == TR_BF16) {
+    store_whole(g, TR_BF16, b);
   } else {
-    store_block(g, g->type_c, g->add, g->epilogue, from, ld, i0, rows, j0, j1, 0);
+    store_whole(g, TR_F32, b);
   }
 }
 
@@ -130,8 +138,7 @@ static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t
 typedef struct gemm_tile_state {
   const tr_gemm *g;
   int64_t i0, i1, j0, j1, p0, depth;
-  const void *packed; // column j0, k 0
-  int64_t step;       // elements from panel to panel
+  tr_panels b; // from column j0 on
   float *sums, *block, *wide;
 } gemm_tile_state;
 
@@ -152,11 +159,8 @@ INLINE void pack_block(const gemm_tile_state *t, tr_dtype type) {
     return;
   }
   for (int64_t p = 0; p < t->depth; p++) {
-    const int64_t from = first + p * g->a_col;
     float *to = t->block + p * TR_GEMM_ROWS;
-    for (int64_t i = 0; i < rows; i += 64 / (type == TR_BF16 ? 2 : 4))
-      __builtin_prefetch(tr__elem(type, g->a, from + GEMM_AHEAD * g->a_col + i), 0, 3);
-    widen_row(type, g->a, from, rows, to);
+    widen_row(type, g->a, first + p * g->a_col, rows, to);
     for (int64_t i = rows; i < last; i++) to[i] = 0.0f;
   }
 }
@@ -170,29 +174,31 @@ static void tile_pack_a(const gemm_tile_state *t) {
   }
 }
 
-// Bring the lines of C that a micro-kernel will write towards the core.
-INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
+// Bring the lines of C, or of aux, that a micro-kernel will come to towards the core.
+INLINE void fetch_c(const tr_gemm *g, const void *c, int64_t i, int64_t rows, int64_t j) {
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t e = 0; e < TR_NR; e += 64 / (g->type_c == TR_BF16 ? 2 : 4))
-      __builtin_prefetch(tr__elem(g->type_c, g->c, (i + r) * g->ldc + j + e), 1, 3);
+    for (int64_t e = 0; e < TR_NR; e += 64 / (int64_t)size_of(g->type_c))
+      __builtin_prefetch(tr__elem(g->type_c, c, (i + r) * g->ldc + j + e), 1, 3);
 }
 
 // The panel of B after this one in the order in which the tile reads them; at its end, the next tile's.
 static const char *panel_after(const gemm_tile_state *t, int64_t j) {
   const int64_t panel = (j - t->j0) / TR_NR + 1, wrapped = t->j1 - j <= TR_NR && t->p0 + t->depth < t->g->k;
-  return tr__elem(t->g->type_b, t->packed, wrapped ? (t->p0 + t->depth) * TR_NR : panel * t->step + t->p0 * TR_NR);
+  return tr__elem(t->b.type, t->b.at, wrapped ? (t->p0 + t->depth) * TR_NR : panel * t->b.step + t->p0 * TR_NR);
 }
 
 INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j, b_rows b) {
   const int single = t->g->k <= TR_DEPTH, last = t->p0 + t->depth >= t->g->k;
   float *c = single ? t->sums : t->sums + ((j - t->j0) / TR_NR * TR_GEMM_ROWS + i) * TR_NR;
-  if (last) fetch_c(t->g, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j);
+  const int64_t there = tr__min(rows, t->i1 - t->i0 - i);
+  if (last) fetch_c(t->g, t->g->c, t->i0 + i, there, j);
+  if (last && t->g->aux) fetch_c(t->g, t->g->aux, t->i0 + i, there, j);
   if (t->g->a_col == 1) {
-    micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, TR_NR, t->p0 > 0);
+    micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, t->p0 > 0);
   } else {
-    micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, TR_NR, t->p0 > 0);
+    micro_kernel(rows, t->depth, t->block + i, 1, TR_GEMM_ROWS, b, c, t->p0 > 0);
   }
-  if (last) block_store(t->g, c, TR_NR, t->i0 + i, tr__min(rows, t->i1 - t->i0 - i), j, tr__min(t->j1, j + TR_NR));
+  if (last) block_store(t->g, c, TR_NR, t->i0 + i, there, j, tr__min(t->j1, j + TR_NR));
 }
 
 // As many rows as fit one micro-kernel from row i of the tile on; returns how many.
@@ -206,13 +212,12 @@ INLINE int64_t micro_step(const gemm_tile_state *t, int64_t i, int64_t j, b_rows
 }
 
 static void tile_panel(const gemm_tile_state *t, int64_t j) {
-  const tr_gemm *g = t->g;
   const int64_t rows = t->i1 - t->i0, nstep = tr__ceil_div(rows, TR_MR);
-  const int64_t size = g->type_b == TR_BF16 ? sizeof(tr_bf16) : sizeof(float), share = TR_NR * size / nstep;
-  const void *at = tr__elem(g->type_b, t->packed, (j - t->j0) / TR_NR * t->step + t->p0 * TR_NR);
-  b_rows b = {.type = TR_F32, .fetch = 1, .at = at, .ld = TR_NR, .next = panel_after(t, j), .step = share};
+  const int64_t share = TR_NR * (int64_t)size_of(t->b.type) / nstep;
+  const void *at = tr__elem(t->b.type, t->b.at, (j - t->j0) / TR_NR * t->b.step + t->p0 * TR_NR);
+  b_rows b = {.type = TR_F32, .at = at, .next = panel_after(t, j), .step = share};
   int64_t i = 0;
-  if (g->type_b == TR_BF16) {
+  if (t->b.type == TR_BF16) {
     b_rows narrow = b;
     narrow.type = TR_BF16, narrow.wide = t->wide;
     i = micro_step(t, 0, j, narrow);
@@ -222,13 +227,13 @@ static void tile_panel(const gemm_tile_state *t, int64_t j) {
   for (; i < rows; b.next += share * t->depth) i += micro_step(t, i, j, b);
 }
 
-// One tile of C, at most TR_GEMM_ROWS by TR_GEMM_COLS. `packed` is the packed B from column j0 on, `step` elements
-// from panel to panel. A block that has all of k stays for the next tile of the same rows.
-static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, const void *packed,
-                      int64_t step, tr_gemm_space *space) {
+// One tile of C, at most TR_GEMM_ROWS by TR_COLS. `b` is B from column j0 on. A block that has all
+// of k stays for the next tile of the same rows.
+static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, tr_panels b,
+                      tr_gemm_space *space) {
   const int64_t nblock = tr__ceil_div(g->k, TR_DEPTH), deep = nblock ? tr__ceil_div(g->k, nblock * 16) * 16 : 0;
-  gemm_tile_state t = {.g = g, .i0 = i0, .i1 = i1, .j0 = j0, .j1 = j1, .packed = packed, .step = step};
-  t.sums = space->at, t.block = t.sums + TR_GEMM_ROWS * TR_GEMM_COLS, t.wide = t.block + TR_GEMM_ROWS * A_PITCH;
+  gemm_tile_state t = {.g = g, .i0 = i0, .i1 = i1, .j0 = j0, .j1 = j1, .b = b};
+  t.sums = space->at, t.block = t.sums + TR_GEMM_ROWS * TR_COLS, t.wide = t.block + TR_GEMM_ROWS * A_PITCH;
   do {
     t.depth = tr__min(deep, g->k - t.p0);
     if (nblock > 1 || space->held != i0) tile_pack_a(&t);
@@ -238,7 +243,7 @@ static void gemm_tile(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int6
   space->held = i0;
 }
 
-enum { GEMM_FLOATS = TR_GEMM_ROWS * TR_GEMM_COLS + TR_GEMM_ROWS * A_PITCH + TR_NR * TR_DEPTH };
+enum { GEMM_FLOATS = TR_GEMM_ROWS * TR_COLS + TR_GEMM_ROWS * A_PITCH + TR_NR * TR_DEPTH };
 
 // Sum of a[p] b[p], b of any type with step 1.
 static float dot_row(int64_t k, const float *a, tr_dtype type, const void *b, int64_t at) {
