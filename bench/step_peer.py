@@ -7,9 +7,10 @@ step_peer.py [TRIREME] [--models gpt2,gpt2-char] [--rounds 2] [--steps N] [SETTI
 Two models: GPT-2 124M (sequence 1024, batch 4) and a character-level one of 10.8M parameters (sequence 256, batch 32), random
 tokens, no dropout. A step is forward, backward, clipping of the gradient norm, AdamW. The peer is written as anybody would
 write it, runs on all processors, and may use all that its version has: f32, bf16 autocast, torch.compile and fused AdamW where
-they exist. Ours is `trireme bench step`, f32 and bf16, ranks x threads on the same processors. Every mode is a process of its
-own; rounds of them alternate, and a mode's figure is the median over its rounds. A mode of the peer that cannot come near its
-fastest any more is given up after its first steps, which is said. Needs a Python with torch; SETTINGs go to trireme.
+they exist. (Debian's torch multiplies f32 with the system's BLAS; with the reference one it says nothing.) Ours is
+`trireme bench step`, f32 and bf16, ranks x threads on the same processors. Every mode is a process of its own; rounds of them
+alternate, and a mode's figure is the median over its rounds. A mode of the peer that cannot come near its fastest is given up
+early, which is said. Needs a Python with torch; SETTINGs go to trireme.
 """
 import argparse
 import json
@@ -23,6 +24,7 @@ import time
 #                layers width heads vocab sequence batch
 SHAPES = {"gpt2": (12, 768, 12, 50257, 1024, 4), "gpt2-char": (6, 384, 6, 65, 256, 32)}
 WARM_UPS, LEAST, MOST, SECONDS = 3, 5, 50, 10  # at least LEAST steps, as many as fill SECONDS
+SLOW_PRODUCTS = 10  # GFLOP/s of one processor: less is no vector code
 HOPELESS = 4  # times the seconds of the fastest mode so far
 
 
@@ -122,7 +124,7 @@ def peer(name, mode, limit, steps):
         seconds, loss = step(i)
         warm.append(seconds)
         first = first or loss
-        if i > 0 and limit and seconds > limit:
+        if limit and seconds > limit * (1 if i > 0 else 3) and (i > 0 or "compile" not in mode):
             print(json.dumps({"parameters": parameters, "slow": seconds}))
             return
     # A model that has learned nothing yet is wrong by about the logarithm of its choices.
@@ -135,19 +137,40 @@ def peer(name, mode, limit, steps):
 # ---- both
 
 
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip()
+def run(command, timeout=None):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return None, f"given up after {timeout:.0f} s"
     if done.returncode != 0:
         return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return json.loads(lines), None
+    return json.loads(done.stdout.strip()), None
 
 
-def modes():
+def products():
+    """GFLOP/s of this torch's matrix products by type. It may have been built with, or sit on, a library without any speed."""
     import torch
 
-    found = ["f32", "bf16"]
-    return found + ([f"{mode} compile" for mode in found] if hasattr(torch, "compile") else [])
+    torch.set_num_threads(processors())
+    rates = {}
+    for kind, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
+        x, weight = torch.randn(1024, 768).to(dtype), torch.nn.Linear(768, 3072).to(dtype)
+        best = math.inf
+        with torch.no_grad():
+            for _ in range(5):
+                begin = time.perf_counter()
+                weight(x)
+                best = min(best, time.perf_counter() - begin)
+        rates[kind] = 2e-9 * 1024 * 768 * 3072 / best
+    return rates
+
+
+def modes(rates):
+    """The most promising first."""
+    import torch
+
+    kinds = sorted(rates, key=rates.get, reverse=True)
+    return kinds + ([f"{kind} compile" for kind in kinds] if hasattr(torch, "compile") else [])
 
 
 class Table:
@@ -191,14 +214,18 @@ def measure_ours(a, name, table):
             table.why[f"trireme {kind}"] = why
 
 
-def measure_peer(a, name, table):
-    for mode in modes():
+def measure_peer(a, name, table, rates):
+    for mode in modes(rates):
         label = f"torch {mode}"
+        rate = rates[mode.split()[0]]
+        if rate * 2 * HOPELESS < max(rates.values()):
+            table.why[label] = f"given up: its products reach {rate:.1f} GFLOP/s, others {max(rates.values()):.1f}"
         if label in table.why:
             continue
         best = table.best("torch")
         limit = HOPELESS * statistics.median(table.rows[best]) if best else 0
-        found, why = run([sys.executable, __file__, "--peer", name, mode, str(limit), str(a.steps)])
+        command = [sys.executable, __file__, "--peer", name, mode, str(limit), str(a.steps)]
+        found, why = run(command, 300 + 30 * limit if best else None)
         if found and "seconds" in found:
             table.add(label, statistics.median(found["seconds"]))
         elif found:
@@ -207,13 +234,13 @@ def measure_peer(a, name, table):
             table.why[label] = why
 
 
-def compare(a, name):
+def compare(a, name, rates):
     shape = SHAPES[name]
     table = Table(shape[4] * shape[5])
     print(f"\n{name}: sequence {shape[4]}, batch {shape[5]}, {processors()} processors", flush=True)
     for _ in range(a.rounds):
         measure_ours(a, name, table)
-        measure_peer(a, name, table)
+        measure_peer(a, name, table, rates)
     table.show()
     ours, theirs = table.best("trireme"), table.best("torch")
     if ours and theirs:
@@ -238,11 +265,15 @@ def main():
         import torch
     except ImportError:
         sys.exit(f"step_peer.py: {sys.executable} has no torch; start this with a Python that has it (Debian: python3-torch, /usr/bin/python3)")
-    print(f"torch {torch.__version__}, {processors()} threads")
+    rates = products()
+    said = ", ".join(f"{kind} {rate:.1f}" for kind, rate in rates.items())
+    print(f"torch {torch.__version__}, {processors()} threads; its products, GFLOP/s: {said}")
+    if rates["f32"] < SLOW_PRODUCTS * processors():
+        print("f32 products are slow: this torch has no BLAS worth the name; Debian's gets one with libopenblas0-pthread")
     unknown = [name for name in a.models.split(",") if name not in SHAPES]
     if unknown:
         parser.error(f"no shape for {unknown[0]}; there are {', '.join(SHAPES)}")
-    results = [compare(a, name) for name in a.models.split(",")]
+    results = [compare(a, name, rates) for name in a.models.split(",")]
     return 0 if all(results) else 1
 
 
