@@ -91,7 +91,7 @@ const tr_option tr_train_options[] = {
     {.path = "batch.sequences", .type = TR_OPTION_INT, .offset = AT(batch.sequences), .def = "32", .min = 1, .max = 1 << 30,
      .unit = "sequences", .alias = "global-batch-size|train_batch_size", .help = "Sequences per step over all ranks."},
     {.path = "batch.micro", .type = TR_OPTION_INT, .offset = AT(batch.micro), .def = "auto", .min = 1, .max = 1 << 20,
-     .choices = "auto", .word = -1, .unit = "sequences", .alias = "micro-batch-size|per_device_train_batch_size",
+     .choices = "auto", .word = -1, .unit = "sequences", .alias = "micro-batch-size|micro_batch|per_device_train_batch_size",
      .help = "Sequences that go through the model at once on one rank; auto: as many of a rank's share as fill 80% of memory."},
 
     {.path = "parallel.dp", .type = TR_OPTION_INT, .offset = AT(parallel.dp), .def = "auto", .min = 1, .max = 256,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// batch.micro=auto: the largest number of sequences per pass with which the plan fills at most a part of the memory. Large
-// passes read the weights less often, and nothing but memory speaks against them; the rest of it is left to the data that
-// the system caches, and to others.
+// batch.micro=auto: the largest number of sequences per pass with which the plan fills at most a part of the memory; the rest
+// is left to the data that the system caches, and to others. Fewer sequences need not be slower: batch.micro sets them.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 

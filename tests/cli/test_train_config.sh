@@ -77,6 +77,8 @@ micro 7MB '^micro   6 sequences per pass: [0-9]* would take 1*[0-9][0-9]% of mem
 micro 4MB '^micro   1 sequence per pass: [0-9]* would take 1*[0-9][0-9]% of memory, at most 80% are used' model.layers=4
 TRIREME_MEMORY=20GB train "${tiny[@]}" train.folder="$work/micro" batch.micro=4 --dry-run
 expect 'given micro-batch' 0
+TRIREME_MEMORY=20GB train "${tiny[@]}" train.folder="$work/micro" micro_batch=4 --dry-run
+expect 'its other name' 0
 if grep -q '^micro' "$work/out"; then fail "given micro-batch: $(cat "$work/out")"; fi
 refuse 3 'train.folder: the name of the run.s folder is empty' train.folder=
 refuse 3 'train.folder: [0-9]+ bytes are too long for a folder' "train.folder=$(printf 'long/%.0s' {1..900})x"
