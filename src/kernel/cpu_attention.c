@@ -59,8 +59,10 @@ static size_t forward_worker_floats(const tr_attention *p) {
                   TR_ATTENTION_GROUP * (2 * T * d + 2 * T));
 }
 
+// Rows may be cut into as many sequences as there are.
 static size_t forward_scratch(const tr_attention *p, int nthread) {
-  return tr_arena_rounded((size_t)(p->nseq + 1) * sizeof(int64_t)) +
+  const int64_t sequences = larger(p->nseq, p->query_start[p->nseq]);
+  return tr_arena_rounded((size_t)(sequences + 1) * sizeof(int64_t)) +
          tr_arena_rounded((size_t)nthread * sizeof(tr_attention_copied)) +
          tr_arena_rounded((size_t)nthread * forward_worker_floats(p) * sizeof(float));
 }

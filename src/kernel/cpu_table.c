@@ -260,18 +260,13 @@ static void convert(const tr_compute *c, size_t n, tr_dtype from, const void *x,
   flat_run(c, &(flat_job){.n = n, .type = from, .to = to, .x = x, .y = y}, convert_task);
 }
 
-// A task's new weights are still in the second-level cache.
-static void write_working(const flat_job *j, int task) {
-  const size_t at = (size_t)task * TR_FLAT;
-  if (j->y) j->simd->convert(flat_count(j, task), TR_F32, j->w + at, j->to, tr__elem_mut(j->to, j->y, (int64_t)at));
-}
+static void *working_at(const flat_job *j, size_t at) { return j->y ? tr__elem_mut(j->to, j->y, (int64_t)at) : NULL; }
 
 static void adamw_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const size_t at = (size_t)task * TR_FLAT;
   (void)worker;
-  j->simd->adamw(flat_count(j, task), j->adamw, j->w + at, j->g + at, j->m + at, j->v + at);
-  write_working(j, task);
+  j->simd->adamw(flat_count(j, task), j->adamw, j->w + at, j->g + at, j->m + at, j->v + at, j->to, working_at(j, at));
 }
 
 static void adamw(const tr_compute *c, size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v,
@@ -283,8 +278,7 @@ static void sgd_task(void *context, int task, int worker) {
   const flat_job *j = context;
   const size_t at = (size_t)task * TR_FLAT;
   (void)worker;
-  j->simd->sgd(flat_count(j, task), j->sgd, j->w + at, j->g + at, j->m ? j->m + at : NULL);
-  write_working(j, task);
+  j->simd->sgd(flat_count(j, task), j->sgd, j->w + at, j->g + at, j->m ? j->m + at : NULL, j->to, working_at(j, at));
 }
 
 static void sgd(const tr_compute *c, size_t n, const tr_sgd *p, float *w, const float *g, float *momentum,

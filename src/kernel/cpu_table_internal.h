@@ -137,8 +137,9 @@ typedef struct tr_simd {
                    void *out);
   void (*column_sum)(int64_t rows, int64_t width, tr_dtype type, const void *dy, int64_t j0, int64_t j1, float *out,
                      int add);
-  void (*adamw)(size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v);
-  void (*sgd)(size_t n, const tr_sgd *p, float *w, const float *g, float *momentum);
+  void (*adamw)(size_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v, tr_dtype type,
+                void *working);
+  void (*sgd)(size_t n, const tr_sgd *p, float *w, const float *g, float *momentum, tr_dtype type, void *working);
   double (*sum_squares)(size_t n, const float *x);
   void (*add)(size_t n, tr_dtype type, const void *x, void *y);
   void (*convert)(size_t n, tr_dtype from, const void *x, tr_dtype to, void *y); // f32 and bf16

@@ -54,33 +54,67 @@ INLINE vf sqrt_f32(vf v) {
   return v;
 }
 
-static void adamw(size_t count, const tr_adamw *p, float *w, const float *g, float *m, float *v) {
-  const int64_t n = (int64_t)count;
+// The optimizers write the new weights to `working` as well, unless it is NULL: one pass over memory, not two.
+INLINE void adamw_in(tr_dtype type, int64_t n, const tr_adamw *p, float *w, const float *g, float *m, float *v,
+                     void *working) {
   const float inverse1 = 1.0f / p->bias1, inverse2 = 1.0f / p->bias2;
   for (int64_t i = 0; i < n; i += TR_VL) {
     const int64_t left = n - i;
+    fetch(TR_F32, w, i);
+    fetch(TR_F32, g, i);
+    fetch(TR_F32, m, i);
+    fetch(TR_F32, v, i);
     vf grad = load_f32(g + i, left) * p->grad_scale, weight = load_f32(w + i, left);
     vf first = p->beta1 * load_f32(m + i, left) + (1.0f - p->beta1) * grad;
     vf second = p->beta2 * load_f32(v + i, left) + (1.0f - p->beta2) * (grad * grad);
     vf ratio = (first * inverse1) / (sqrt_f32(second * inverse2) + p->eps);
-    store_f32(w + i, weight - p->lr * (p->decay * weight + ratio), left);
+    weight -= p->lr * (p->decay * weight + ratio);
+    store_f32(w + i, weight, left);
     store_f32(m + i, first, left);
     store_f32(v + i, second, left);
+    if (working) store(type, working, i, weight, left);
   }
 }
 
-static void sgd(size_t count, const tr_sgd *p, float *w, const float *g, float *momentum) {
+static void adamw(size_t count, const tr_adamw *p, float *w, const float *g, float *m, float *v, tr_dtype type,
+                  void *working) {
   const int64_t n = (int64_t)count;
-  const int use = p->momentum != 0.0f;
+  if (!working) {
+    adamw_in(TR_F32, n, p, w, g, m, v, NULL);
+  } else if (type == TR_BF16) {
+    adamw_in(TR_BF16, n, p, w, g, m, v, working);
+  } else {
+    adamw_in(TR_F32, n, p, w, g, m, v, working);
+  }
+}
+
+INLINE void sgd_in(tr_dtype type, int use, int64_t n, const tr_sgd *p, float *w, const float *g, float *momentum,
+                   void *working) {
   for (int64_t i = 0; i < n; i += TR_VL) {
     const int64_t left = n - i;
+    fetch(TR_F32, w, i);
+    fetch(TR_F32, g, i);
     vf weight = load_f32(w + i, left), step = p->grad_scale * load_f32(g + i, left) + p->decay * weight;
     if (use) {
+      fetch(TR_F32, momentum, i);
       vf buffer = p->first ? step : p->momentum * load_f32(momentum + i, left) + step;
       store_f32(momentum + i, buffer, left);
       step = p->nesterov ? step + p->momentum * buffer : buffer;
     }
-    store_f32(w + i, weight - p->lr * step, left);
+    weight -= p->lr * step;
+    store_f32(w + i, weight, left);
+    if (working) store(type, working, i, weight, left);
+  }
+}
+
+static void sgd(size_t count, const tr_sgd *p, float *w, const float *g, float *momentum, tr_dtype type,
+                void *working) {
+  const int64_t n = (int64_t)count;
+  const int use = p->momentum != 0.0f;
+  if (working && type == TR_BF16) {
+    sgd_in(TR_BF16, use, n, p, w, g, momentum, working);
+  } else {
+    sgd_in(TR_F32, use, n, p, w, g, momentum, working);
   }
 }
 
@@ -121,6 +155,7 @@ static void add(size_t count, tr_dtype type, const void *x, void *y) {
 INLINE void convert_in(tr_dtype from, tr_dtype to, int64_t n, const void *x, void *y) {
   for (int64_t i = 0; i < n; i += TR_VL) {
     fetch(from, x, i);
+    fetch_to_write(to, y, i);
     store(to, y, i, load(from, x, i, n - i), n - i);
   }
 }

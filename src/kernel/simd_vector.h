@@ -72,6 +72,9 @@ enum { AHEAD = 2048 };
 INLINE void fetch(tr_dtype type, const void *base, int64_t i) {
   __builtin_prefetch((const char *)tr__elem(type, base, i) + AHEAD, 0, 3);
 }
+INLINE void fetch_to_write(tr_dtype type, const void *base, int64_t i) {
+  __builtin_prefetch((const char *)tr__elem(type, base, i) + AHEAD, 1, 3);
+}
 
 INLINE float max_lanes(vf v) {
   float t[TR_VL];

@@ -47,7 +47,7 @@ static const layout LAYOUTS[] = {
 
 static const struct {
   int head, head_kv, dim;
-} HEADS[] = {{1, 1, 1}, {3, 3, 5}, {4, 2, 16}, {6, 1, 33}, {2, 2, 64}, {3, 1, 96}};
+} HEADS[] = {{1, 1, 1}, {3, 3, 5}, {4, 2, 16}, {6, 1, 33}, {2, 2, 64}, {3, 1, 96}, {1, 1, 80}, {2, 1, 128}};
 
 typedef struct attention_case {
   tr_attention p, part[2]; // over all keys, and over the keys split in two

@@ -42,6 +42,48 @@ static void attention_backward_agrees(void **state) {
   }
 }
 
+// Longer than what a task of the CPU table takes at once (384 queries, 384 keys backward, 1056 keys forward): tasks of
+// a phase, sums that several of them add to, copies that are replaced.
+static void attention_agrees_over_many_tasks(void **state) {
+  static const layout many[] = {
+      {"several chunks", 2, {470, 35}, {470, 100}, {0, 65}, 0, 0},
+      {"chunks in any order", 2, {800, 390}, {800, 390}, {0, 0}, 1, 0},
+      {"window over chunks", 1, {900}, {900}, {0}, 0, 128},
+      {"more keys than are kept", 2, {5, 130}, {2200, 1300}, {2195, 1170}, 0, 0},
+      {"window far into the keys", 1, {400}, {2200}, {1800}, 0, 300},
+      {"queries beyond the keys", 1, {800}, {30}, {0}, 0, 0},
+  };
+  int turn = 0;
+  for (int type = 0; type < COUNT(TYPES); type++) {
+    for (int l = 0; l < COUNT(many); l++, turn += 5) {
+      check_attention_forward(*state, &many[l], turn % 2 ? 1 : 2, TYPES[type], turn % 8);
+      check_attention_backward(*state, &many[l], turn % 2 ? 2 : 1, TYPES[type], turn * 13 % 32);
+    }
+  }
+}
+
+// Callers size scratch for one sequence of all rows, whatever the rows are cut into later.
+static void attention_scratch_covers_every_cut(void **state) {
+  (void)state;
+  const tr_kernels *k = tr_kernels_cpu();
+  const tr_rng_key key = tr_rng_key_make(7, TR_RNG_TEST, 0);
+  enum { MOST = 600 };
+  int32_t whole[2] = {0}, start[MOST + 1];
+  for (uint32_t i = 0; i < 3000; i++) {
+    uint32_t word[4];
+    tr_rng_u32x4(key, 0, i, 0, word);
+    const int32_t rows = whole[1] = 1 + (int32_t)(word[0] % (i % 2 ? MOST : 20000));
+    const int nthread = 1 + (int)(word[1] % 32), nseq = 1 + (int)(word[2] % (uint32_t)(rows < MOST ? rows : MOST));
+    for (int s = 0; s <= nseq; s++) start[s] = (int32_t)((int64_t)rows * s / nseq);
+    tr_attention one = {.nseq = 1, .query_start = whole, .key_start = whole, .type = TR_F32}, cut = one;
+    one.head_kv = 1 + (int)(word[3] % 12), one.head = one.head_kv * (1 + (int)(word[3] / 16 % 4));
+    one.dim = 1 + (int)(word[3] / 64 % 256);
+    cut.head = one.head, cut.head_kv = one.head_kv, cut.dim = one.dim;
+    cut.nseq = nseq, cut.query_start = cut.key_start = start;
+    assert_true(k->attention_scratch(&cut, nthread) <= k->attention_scratch(&one, nthread));
+  }
+}
+
 // Large scores: exponentials overflow unless the maximum is taken out first.
 static void attention_survives_large_scores(void **state) {
   conform_bench *b = *state;
@@ -217,6 +259,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(attention_forward_agrees),
       cmocka_unit_test(attention_backward_agrees),
+      cmocka_unit_test(attention_agrees_over_many_tasks),
+      cmocka_unit_test(attention_scratch_covers_every_cut),
       cmocka_unit_test(attention_survives_large_scores),
       cmocka_unit_test(attention_with_a_window_of_the_whole_document_has_the_bits_of_no_window),
       cmocka_unit_test(attention_skips_tiles_of_keys_before_the_window),

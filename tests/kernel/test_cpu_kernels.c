@@ -452,16 +452,19 @@ typedef struct update_case {
   tr_adamw adamw;
   tr_sgd sgd;
   const float *g;
+  tr_dtype type; // of the working weights, the last output
+  int working;
 } update_case;
 
 static void run_adamw(const tr_compute *c, const void *context, void *const *out) {
   const update_case *u = context;
-  c->kernels->adamw(c, u->n, &u->adamw, out[0], u->g, out[1], out[2], TR_F32, NULL);
+  c->kernels->adamw(c, u->n, &u->adamw, out[0], u->g, out[1], out[2], u->type, u->working ? out[3] : NULL);
 }
 
 static void run_sgd(const tr_compute *c, const void *context, void *const *out) {
   const update_case *u = context;
-  c->kernels->sgd(c, u->n, &u->sgd, out[0], u->g, u->sgd.momentum > 0 ? out[1] : NULL, TR_F32, NULL);
+  c->kernels->sgd(c, u->n, &u->sgd, out[0], u->g, u->sgd.momentum > 0 ? out[1] : NULL, u->type,
+                  u->working ? out[2] : NULL);
 }
 
 static void adamw_agrees(void **state) {
@@ -492,6 +495,36 @@ static void sgd_agrees(void **state) {
       t.out[1] = (conform_out){TR_F32, COUNTS[i], 2e-6, u.sgd.first ? FILL_NAN : FILL_RANDOM, 0};
       snprintf(t.label, sizeof t.label, "sgd n %d option %d", (int)COUNTS[i], option);
       conform(b, &t);
+    }
+  }
+}
+
+// The working weights are the new weights in their type, bit by bit, and writing them changes nothing else.
+static void working_weights_are_the_rounded_weights(void **state) {
+  conform_bench *b = *state;
+  for (int i = 0; i < COUNT(COUNTS); i++) {
+    for (int option = 0; option < 6; option++) {
+      const size_t n = (size_t)COUNTS[i];
+      update_case u = {.n = n, .type = TYPES[option & 1], .working = 1};
+      u.adamw = (tr_adamw){1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.271f, 0.142625f, 0.37f};
+      u.sgd = (tr_sgd){0.1f, option > 3 ? 0.9f : 0, 0.01f, 0.5f, 1, 0};
+      u.g = random_input(b, TR_F32, COUNTS[i], 5, 1, 0);
+      void *with[4], *without[3], *expected = random_input(b, u.type, COUNTS[i], 9, 0, 0);
+      for (int k = 0; k < 3; k++) {
+        with[k] = random_input(b, TR_F32, COUNTS[i], 1 + (uint64_t)k, 1, k == 2 ? 2 : 0);
+        without[k] = random_input(b, TR_F32, COUNTS[i], 1 + (uint64_t)k, 1, k == 2 ? 2 : 0);
+      }
+      void *working = random_input(b, u.type, COUNTS[i], 8, 0, 0);
+      with[3] = working;
+      void *const sgd_with[] = {with[0], with[1], working};
+      const conform_run run = option < 2 ? run_adamw : run_sgd;
+      run(&b->table[1], &u, option < 2 ? with : sgd_with);
+      u.working = 0;
+      run(&b->table[1], &u, without);
+      for (int k = 0; k < 3; k++) assert_memory_equal(with[k], without[k], n * sizeof(float));
+      tr_convert(TR_F32, without[0], u.type, expected, n);
+      assert_memory_equal(working, expected, n * tr_dtype_size(u.type));
+      bench_release(b);
     }
   }
 }
@@ -535,6 +568,7 @@ int main(void) {
       cmocka_unit_test(column_sum_agrees),
       cmocka_unit_test(adamw_agrees),
       cmocka_unit_test(sgd_agrees),
+      cmocka_unit_test(working_weights_are_the_rounded_weights),
       cmocka_unit_test(scratch_grows_with_every_size),
   };
   return cmocka_run_group_tests(tests, conform_setup, conform_teardown);
