@@ -68,7 +68,9 @@ static tr_status print_things(tr_comm *comm, void *user) {
     printf("10%%\r");
     fflush(stdout);
     printf("20%%\rdone\n");
-  } else {
+  }
+  TR_TRY(tr_group_barrier(tr_comm_world(comm))); // or another rank's line may come between the two
+  if (rank > 0) {
     printf("one from %d\ntwo from %d\nno end from %d", rank, rank, rank);
   }
   fprintf(stderr, "warning of %d\n", rank);
