@@ -45,7 +45,10 @@ size_t tr_memory_shared(const void *at, size_t nbyte) {
 
 void tr_memory_map_pages(const void *at, size_t nbyte) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at / page * page;
-  madvise((void *)first, (uintptr_t)at + nbyte - first, MADV_POPULATE_READ);
+  if (nbyte == 0 || madvise((void *)first, (uintptr_t)at + nbyte - first, MADV_POPULATE_READ) == 0) return;
+  const volatile char *byte = at;
+  for (size_t i = 0; i < nbyte; i += page) (void)byte[i];
+  (void)byte[nbyte - 1];
 }
 
 static int map_object(struct dl_phdr_info *info, size_t size, void *user) {

@@ -140,6 +140,7 @@ typedef struct tr__job {
 tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
 void tr__job_destroy(tr__job *job);
 size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
+size_t tr__round_to_pages(size_t nbyte);
 // Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
 
@@ -278,6 +279,9 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
 void tr__comm_set_first_sequence(tr_comm *comm, uint32_t sequence);
 
 const char *tr__kind_name(tr__kind kind); // "all-reduce"
+static inline int tr__kind_reduces(tr__kind kind) {
+  return kind == TR__ALLREDUCE || kind == TR__REDUCE_SCATTER || kind == TR__REDUCE_SCATTER_V;
+}
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point);
 static inline void tr__hook(tr_comm *comm, tr__kind kind, tr__point point) {
   if (comm->hook) tr__hook_call(comm, kind, point);

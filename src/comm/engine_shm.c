@@ -333,9 +333,8 @@ static int equal_calls(const tr__record *a, const tr__record *b) {
 
 static void describe_call(const tr__record *c, char *out, size_t nbyte) {
   static const char *const ops[] = {"sum", "max", "average"};
-  int reduces = c->kind == TR__ALLREDUCE || c->kind == TR__REDUCE_SCATTER || c->kind == TR__REDUCE_SCATTER_V;
   char extra[48] = "";
-  if (reduces) snprintf(extra, sizeof extra, ", %s", ops[c->op]);
+  if (tr__kind_reduces((tr__kind)c->kind)) snprintf(extra, sizeof extra, ", %s", ops[c->op]);
   if (c->kind == TR__BROADCAST) snprintf(extra, sizeof extra, ", root %d", c->root);
   snprintf(out, nbyte, "%s(%llu %s%s)", tr__kind_name((tr__kind)c->kind), (unsigned long long)c->nelem,
            tr_dtype_name((tr_dtype)c->type), extra);

@@ -10,6 +10,7 @@
 #include "comm_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/base/memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,22 +127,15 @@ void tr__slot_leave(tr_group *g) {
 
 // ---- the object ---------------------------------------------------------------------------------
 
-static void touch(const void *at, size_t nbyte) {
-  enum { PAGE = 4096 }; // the smallest there is
-  const volatile char *byte = at;
-  for (size_t i = 0; i < nbyte; i += PAGE) (void)byte[i];
-  if (nbyte) (void)byte[nbyte - 1];
-}
-
 // Which record an operation gets changes from step to step, and others are looked at only when a wait is long: their pages
 // are faulted in here, not in a step.
-static void touch_pages(const tr_group *g) {
+static void map_pages(const tr_group *g) {
   const tr__job *job = g->comm->job;
   if (g->engine == &tr__engine_self) return;
-  touch(job->control, sizeof *job->control);
+  tr_memory_map_pages(job->control, sizeof *job->control);
   for (int i = 0; i < g->size; i++) {
-    touch(&job->page[g->ranks[i]], sizeof *job->page);
-    touch(tr__ring_of(job, g->slot, g->ranks[i]), sizeof(tr__ring));
+    tr_memory_map_pages(&job->page[g->ranks[i]], sizeof *job->page);
+    tr_memory_map_pages(tr__ring_of(job, g->slot, g->ranks[i]), sizeof(tr__ring));
   }
 }
 
@@ -196,7 +190,7 @@ tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char
     free(g);
     return status;
   }
-  touch_pages(g);
+  map_pages(g);
   *out = g;
   return TR_OK;
 }
@@ -207,7 +201,7 @@ tr_status tr__group_world(tr_comm *comm, tr_group **out) {
   tr_group *g = allocate(comm, ranks, comm->job->options.nrank, "world");
   if (!g) return tr_error(TR_ERR_MEMORY, "no memory for the group of all %d ranks", comm->job->options.nrank);
   g->epoch = 1; // slot 0, prepared by the launcher
-  touch_pages(g);
+  map_pages(g);
   *out = g;
   return TR_OK;
 }

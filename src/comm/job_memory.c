@@ -15,12 +15,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static size_t round_to_pages(size_t n) {
-  long page = sysconf(_SC_PAGESIZE);
-  size_t to = page > 0 ? (size_t)page : 4096;
-  return (n + to - 1) / to * to;
-}
-
 static tr_status refuse(const char *what, size_t nbyte) {
   char size[32];
   tr_format_bytes(size, sizeof size, (double)nbyte);
@@ -88,14 +82,14 @@ static tr_status map_arenas(tr__job *job) {
 size_t tr_launch_bytes(int nrank, int ngroup) {
   size_t n = (size_t)nrank;
   size_t rings = nrank > 1 ? (size_t)ngroup * n * sizeof(tr__ring) : 0; // a rank alone does not post what it does
-  return round_to_pages(sizeof(tr__control)) + round_to_pages(n * sizeof(tr__rank_page)) +
-         round_to_pages(n * TR__SLOTS * sizeof(tr__mail)) + round_to_pages(rings);
+  return tr__round_to_pages(sizeof(tr__control)) + tr__round_to_pages(n * sizeof(tr__rank_page)) +
+         tr__round_to_pages(n * TR__SLOTS * sizeof(tr__mail)) + tr__round_to_pages(rings);
 }
 
 // Cut `nbyte` from the control range; `base` NULL only counts.
 static void *cut(char *base, size_t *used, size_t nbyte) {
   void *at = base ? base + *used : NULL;
-  *used += round_to_pages(nbyte);
+  *used += tr__round_to_pages(nbyte);
   return at;
 }
 
@@ -135,11 +129,17 @@ static void init_control(tr__job *job) {
   }
 }
 
+size_t tr__round_to_pages(size_t n) {
+  long page = sysconf(_SC_PAGESIZE);
+  size_t to = page > 0 ? (size_t)page : 4096;
+  return (n + to - 1) / to * to;
+}
+
 tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
   memset(job, 0, sizeof *job);
   job->options = *options;
   job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
-  job->arena_stride = round_to_pages(options->arena_nbyte + options->once_nbyte + 1);
+  job->arena_stride = tr__round_to_pages(options->arena_nbyte + options->once_nbyte + 1);
   TR_TRY(check_memory(options));
   tr_status status = map_arenas(job);
   if (status == TR_OK) status = map_control(job);

@@ -40,10 +40,7 @@ static size_t arena_nbyte(const tr__job *job, int rank) {
   return job->options.arena_nbyte + (rank == 0 ? job->options.once_nbyte : 0);
 }
 
-static size_t arena_pages(const tr__job *job, int rank) {
-  size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  return (arena_nbyte(job, rank) + page - 1) / page * page;
-}
+static size_t arena_pages(const tr__job *job, int rank) { return tr__round_to_pages(arena_nbyte(job, rank)); }
 
 // The arenas this rank will use: its own, then, where speed is the aim, all.
 static tr_status fault_in_arenas(tr_comm *comm) {

@@ -48,10 +48,9 @@ static const char *const point_names[TR__POINTS] = {
 const char *tr__kind_name(tr__kind kind) { return (unsigned)kind < TR__KINDS ? kind_names[kind] : "?"; }
 
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point) {
-  int reduces = kind == TR__ALLREDUCE || kind == TR__REDUCE_SCATTER || kind == TR__REDUCE_SCATTER_V;
   char name[48];
   snprintf(name, sizeof name, "%s.%s", hook_names[kind],
-           point == TR__AT_WORK && reduces ? "reduce" : point_names[point]);
+           point == TR__AT_WORK && tr__kind_reduces(kind) ? "reduce" : point_names[point]);
   comm->hook(comm->hook_user, name);
 }
 

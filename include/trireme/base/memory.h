@@ -11,7 +11,7 @@ size_t tr_memory_private(void);
 // Bytes of [at, at + nbyte) of a shared mapping that exist, whichever process has touched them. `at` starts a page.
 size_t tr_memory_shared(const void *at, size_t nbyte);
 // Enter all pages of [at, at + nbyte) into this process's page tables, so that the first look at one costs no fault. Contents
-// stay. A kernel that cannot (before Linux 5.14) leaves it to the first looks.
+// stay. Where the kernel cannot do it (before Linux 5.14) each page is looked at.
 void tr_memory_map_pages(const void *at, size_t nbyte);
 // The same for the code of the program itself (not of shared libraries): a rare path is taken at any time.
 void tr_memory_map_code(void);
