@@ -28,18 +28,17 @@ static tr_dtype wire_type(const tr_run_options *o, int dp) {
   return dp > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
 }
 
-// Bytes of one packed parameter, 0 where nobody gains by it.
-static size_t packed_bytes(const tr_run_options *o, int param, tr_pack use) {
+size_t tr_run_packed_bytes(const tr_run_options *o, int param, tr_pack use) {
   const tr_param *p = tr_model_param(o->model, param);
   if (!o->program || !o->pack || !o->kernels->pack_size || p->shape.ndim != 2) return 0;
   if (!(tr_model_param_pack(o->model, param) >> use & 1)) return 0;
-  return tr_arena_rounded(o->kernels->pack_size(o->type, p->shape.dim[0], p->shape.dim[1], use));
+  return o->kernels->pack_size(o->type, p->shape.dim[0], p->shape.dim[1], use);
 }
 
 static size_t packed_total(const tr_run_options *o) {
   size_t total = 0;
   for (int i = 0; i < tr_model_params(o->model); i++)
-    for (int use = 0; use < TR_PACKS; use++) total += packed_bytes(o, i, (tr_pack)use);
+    for (int use = 0; use < TR_PACKS; use++) total += tr_arena_rounded(tr_run_packed_bytes(o, i, (tr_pack)use));
   return total;
 }
 
@@ -185,9 +184,9 @@ static tr_status bind_packed(tr_run *run) {
   run->packed_at = malloc((n + 1) * sizeof *run->packed_at);
   if (!run->packed_at) return tr_error(TR_ERR_MEMORY, "no memory for the table of %zu packed weights", n);
   for (size_t i = 0; i < n; i++) {
-    size_t nbyte = packed_bytes(o, (int)(i / TR_PACKS), (tr_pack)(i % TR_PACKS));
+    size_t nbyte = tr_run_packed_bytes(o, (int)(i / TR_PACKS), (tr_pack)(i % TR_PACKS));
     run->packed_at[i] = nbyte ? at : SIZE_MAX;
-    at += nbyte;
+    at += tr_arena_rounded(nbyte);
   }
   return TR_OK;
 }

@@ -51,14 +51,16 @@ static void run_update(tr_run *run, int unit) {
 
 void tr__run_pack(tr_run *run, int unit) {
   const tr_run_options *o = &run->options;
+  int part, parts;
+  tr_run_sharers(run, &part, &parts);
   for (int i = 0; run->packed && i < tr_model_params(o->model); i++) {
     const tr_param *p = tr_model_param(o->model, i);
     for (int use = 0; p->unit == unit && use < TR_PACKS; use++) {
       size_t at = run->packed_at[i * TR_PACKS + use];
       if (at == SIZE_MAX) continue;
       const char *w = (char *)run->weights + (size_t)o->layout->param_offset[i] * tr_dtype_size(o->type);
-      o->kernels->pack(&run->compute, o->type, p->shape.dim[0], p->shape.dim[1], (tr_pack)use, w,
-                       run->shares ? run->dp_rank : 0, run->shares ? run->dp : 1, run->packed + at);
+      o->kernels->pack(&run->compute, o->type, p->shape.dim[0], p->shape.dim[1], (tr_pack)use, w, part, parts,
+                       run->packed + at);
     }
   }
 }

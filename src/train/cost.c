@@ -141,13 +141,11 @@ static double packing_bytes(const tr_train_plan *plan, const tr_op *op) {
   tr_run_options run;
   size_t sum = 0;
   tr_train_run_options(plan, &run);
-  for (int i = 0; run.pack && run.kernels->pack_size && i < tr_model_params(plan->model); i++) {
+  for (int i = 0; i < tr_model_params(plan->model); i++) {
     const tr_param *param = tr_model_param(plan->model, i);
-    const int64_t *dim = param->shape.dim;
-    unsigned pack = tr_model_param_pack(plan->model, i);
-    if (param->unit < op->unit_begin || param->unit >= op->unit_end || param->shape.ndim != 2) continue;
+    if (param->unit < op->unit_begin || param->unit >= op->unit_end) continue;
     for (int use = 0; use < TR_PACKS; use++) {
-      size_t packed = pack & 1u << use ? run.kernels->pack_size(run.type, dim[0], dim[1], (tr_pack)use) : 0;
+      size_t packed = tr_run_packed_bytes(&run, i, (tr_pack)use);
       if (packed) sum += packed + (size_t)tr_shape_count(&param->shape) * tr_dtype_size(run.type);
     }
   }

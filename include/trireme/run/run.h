@@ -75,6 +75,8 @@ typedef struct tr_run_memory {
   size_t shared_total;  // in each rank's arena: what travels, and small sums
   size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1
 } tr_run_memory;
+// Bytes of the packed form of a parameter; 0 where it has none: nobody gains by it, or `pack` is off.
+size_t tr_run_packed_bytes(const tr_run_options *options, int param, tr_pack use);
 tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
 
 // Collective over dp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
