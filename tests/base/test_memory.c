@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "thread_sanitizer.h"
 #include "trireme/base/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,18 +19,6 @@
 #include <unistd.h>
 
 enum { BYTES = 24 << 20, SLACK = 1 << 20 };
-
-// The thread sanitizer takes private memory of its own for every byte that is touched.
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
-#ifndef THREAD_SANITIZER
-#define THREAD_SANITIZER 0
-#endif
 
 static char *map(int kind) {
   char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
@@ -40,7 +29,8 @@ static char *map(int kind) {
 static void private_memory_counts_when_touched(void **state) {
   (void)state;
   size_t before = tr_memory_private();
-  if (before == 0 || THREAD_SANITIZER) skip(); // 0: a system that does not say
+  // 0: a system that does not say. The thread sanitizer takes private memory of its own for every byte that is touched.
+  if (before == 0 || THREAD_SANITIZER) skip();
   char *memory = map(MAP_PRIVATE);
   assert_true(tr_memory_private() < before + SLACK);
   memset(memory, 1, BYTES);

@@ -3,6 +3,7 @@
 #ifndef TRIREME_TESTS_COMM_PROCESSES_H
 #define TRIREME_TESTS_COMM_PROCESSES_H
 
+#include "thread_sanitizer.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -40,17 +41,6 @@ static inline void *shared_page(void) {
 static inline void free_shared_page(void *page) { munmap(page, 4096); }
 
 // The thread sanitizer makes a thread of its own, at once or a little later, with which ranks cannot be forked.
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZER 1
-#endif
-#endif
-#ifndef THREAD_SANITIZER
-#define THREAD_SANITIZER 0
-#endif
-
 static inline void skip_unless_forking_works(void) {
   if (!THREAD_SANITIZER && count_lines_with("/proc/self/status", "Threads:\t1\n")) return;
   printf("skipped: this process has more than one thread from the start (thread sanitizer), so ranks cannot "

@@ -68,6 +68,7 @@ static tr_status print_things(tr_comm *comm, void *user) {
     printf("10%%\r");
     fflush(stdout);
     printf("20%%\rdone\n");
+    fflush(stdout);
   }
   TR_TRY(tr_group_barrier(tr_comm_world(comm))); // or another rank's line may come between the two
   if (rank > 0) {
