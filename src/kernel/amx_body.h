@@ -12,7 +12,7 @@
 //
 // Two things ride along in the steps, where they cost nothing: the panels that come next, and the memory that this piece
 // will be written to, are fetched into the second-level cache (into the first they would evict what is in use), and the
-// piece finished before goes through the epilogue to memory, four rows at a time.
+// piece finished before goes to memory, with bias and sum, four rows at a time.
 #ifndef TRIREME_KERNEL_AMX_BODY_H
 #define TRIREME_KERNEL_AMX_BODY_H
 
@@ -25,7 +25,7 @@ typedef struct
   const char *at;
   int64_t step, rows, lines, line, rate;
 } region;
-enum { NEXT_A, NEXT_B, OUT, OUT_AUX, REGIONS };
+enum { NEXT_A, NEXT_B, OUT, REGIONS };
 
 typedef struct panels { // SIDE rows of A or columns of B at a time, over one chunk
   const tr_bf16 *at;
@@ -147,7 +147,6 @@ static void fetch_out(work *w, int64_t i, int64_t j, int64_t steps) {
   const int64_t rows = tr__min(SIDE, w->t->i1 - i), width = tr__min(SIDE, w->t->j1 - j), at = i * g->ldc + j;
   const int64_t size = g->type_c == TR_BF16 ? sizeof(tr_bf16) : sizeof(float);
   w->ahead[OUT] = region_over(tr__elem(g->type_c, g->c, at), g->ldc, rows, width, size, steps);
-  if (g->aux) w->ahead[OUT_AUX] = region_over(tr__elem(g->type_c, g->aux, at), g->ldc, rows, width, size, steps);
 }
 
 static void chunk_product(work *w, int64_t i, int64_t p) {

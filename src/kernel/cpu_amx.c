@@ -205,7 +205,6 @@ tr_status tr__amx_unpacked_gemm(const tr_compute *c, const tr_gemm *g) {
     part.packed = NULL, part.b = job.packed, part.b_row = job.b.step_k, part.b_col = job.b.step_v;
     part.c = tr__elem_mut(g->type_c, g->c, job.slab0);
     if (g->bias) part.bias = tr__elem(g->type_bias, g->bias, job.slab0);
-    if (g->aux) part.aux = tr__elem_mut(g->type_c, g->aux, job.slab0);
     status = tr__gemm(c, &part);
   }
   tr_arena_reset(c->scratch, mark);

@@ -138,35 +138,6 @@ static tr_status gemm_thin(const tr_compute *c, const tr_gemm *g) {
   return TR_OK;
 }
 
-// The epilogue of a product that is in memory already, by rows.
-typedef struct epilogue_job {
-  const tr_gemm *g;
-  const tr_simd *simd;
-} epilogue_job;
-
-static void epilogue_task(void *context, int task, int worker) {
-  const epilogue_job *j = context;
-  const tr_gemm *g = j->g;
-  const int64_t at = task * g->ldc;
-  void *c = tr__elem_mut(g->type_c, g->c, at), *aux = g->aux ? tr__elem_mut(g->type_c, g->aux, at) : c;
-  (void)worker;
-  if (g->epilogue == TR_EPILOGUE_GELU) {
-    j->simd->gelu_forward((size_t)g->n, g->type_c, aux, c);
-  } else {
-    j->simd->gelu_backward((size_t)g->n, g->type_c, aux, c, c);
-  }
-}
-
-static tr_status gemm_dnnl(const tr_compute *c, tr_dnnl *dnnl, const tr_gemm *g) {
-  tr_gemm product = *g;
-  product.epilogue = TR_EPILOGUE_NONE;
-  if (g->epilogue == TR_EPILOGUE_GELU && g->aux) product.c = g->aux;
-  const tr_status status = tr__dnnl_gemm(dnnl, c->pool, &product);
-  epilogue_job job = {.g = g, .simd = tr__simd(c)};
-  if (status == TR_OK && g->epilogue != TR_EPILOGUE_NONE) tr_pool_run(c->pool, (int)g->m, epilogue_task, &job);
-  return status;
-}
-
 tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m <= 0 || g->n <= 0) return TR_OK;
   const tr_backend *b = tr__backend(c);
@@ -174,7 +145,7 @@ tr_status tr__gemm(const tr_compute *c, const tr_gemm *g) {
   if (g->m < TR_GEMM_THIN) return tiles && g->packed ? tr__amx_unpacked_gemm(c, g) : gemm_thin(c, g);
   if (tiles) return tr__amx_gemm(c, g);
   if (b->dnnl && !g->packed && g->type_a == TR_BF16 && g->type_b == TR_BF16 && g->k > 0) {
-    const tr_status status = gemm_dnnl(c, b->dnnl, g);
+    const tr_status status = tr__dnnl_gemm(b->dnnl, c->pool, g);
     if (status != TR_PENDING) return status;
   }
   return gemm_packed(c, g);
@@ -199,7 +170,6 @@ tr_status tr__cpu_matmul(const tr_compute *c, const tr_matmul *p, const void *a,
   g.a = a, g.b = b, g.bias = bias, g.c = out, g.ldc = p->ldc, g.add = p->add;
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
-  g.aux = p->aux, g.epilogue = p->epilogue;
   if (p->b_packed) { // a whole weight
     g.b = NULL, g.b_row = p->trans_b ? 1 : p->n, g.b_col = p->trans_b ? p->k : 1;
     tr__gemm_from_packed(c, &g, b, p->k, 0, 0);

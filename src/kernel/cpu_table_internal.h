@@ -42,10 +42,9 @@ typedef struct tr_gemm {
   tr_dtype type_a, type_b, type_c, type_bias;
   const void *a, *b, *bias;
   const void *packed;
-  void *c, *aux;
+  void *c;
   int64_t a_row, a_col, b_row, b_col, ldc, packed_step;
   int add;
-  tr_epilogue epilogue;
 } tr_gemm;
 
 // What a worker keeps between the tiles of one product.
@@ -118,7 +117,7 @@ typedef struct tr_simd {
   void (*gemm_pack_b)(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, void *packed); // to: type_b or f32
   void (*gemm_tile)(const tr_gemm *g, int64_t i0, int64_t i1, int64_t j0, int64_t j1, tr_panels b,
                     tr_gemm_space *space);
-  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, sum, epilogue, store.
+  // Rows i0 .. i0 + rows - 1, columns j0 .. j1 - 1 of A B, rows `ld` apart in `from`: bias, sum, store.
   void (*gemm_store)(const tr_gemm *g, const float *from, int64_t ld, int64_t i0, int64_t rows, int64_t j0,
                      int64_t j1);
   void (*gemm_thin)(const tr_gemm *g, const float *a, int64_t j0, int64_t j1);

@@ -5,20 +5,6 @@
 // exchanged when A is stored transposed, and likewise for B.
 #include "kernel/reference_internal.h"
 
-// `product` is one element of A B + bias.
-static void store(const tr_matmul *p, void *out, int64_t at, double product) {
-  if (p->epilogue == TR_EPILOGUE_GELU) {
-    tr__put(p->type, out, at, product);
-    product = tr__get(p->type, out, at); // rounded, as it is kept
-    if (p->aux) tr__put(p->type, p->aux, at, product);
-    tr__put(p->type_c, out, at, tr__gelu(product));
-  } else if (p->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
-    tr__put(p->type_c, out, at, product * tr__gelu_derivative(tr__get(p->type, p->aux, at)));
-  } else {
-    tr__put_add(p->type_c, out, at, product, p->add);
-  }
-}
-
 tr_status tr__reference_matmul(const tr_compute *c, const tr_matmul *p, const void *a, const void *b,
                                const void *bias, void *out) {
   (void)c;
@@ -33,7 +19,7 @@ tr_status tr__reference_matmul(const tr_compute *c, const tr_matmul *p, const vo
       double sum =
           tr__dot(p->type, p->k, tr__at(p->type, a, i * a_row), a_inner, tr__at(p->type, b, j * b_column), b_inner);
       if (bias) sum += tr__get(p->type, bias, j);
-      store(p, out, i * p->ldc + j, sum);
+      tr__put_add(p->type_c, out, i * p->ldc + j, sum, p->add);
     }
   }
   return TR_OK;

@@ -6,7 +6,7 @@
 //   A block   f32 in scratch, near the core for all panels: rows at a fixed pitch, columns if A is stored transposed
 //   B panel   f32, read from the second-level cache while the next one is fetched; one of bf16 is widened by its first
 //             micro-kernel on the way, into scratch for the others
-//   C         TR_MR by TR_NR at a time: partial sums in scratch until the last block, then bias, sum, epilogue, store
+//   C         TR_MR by TR_NR at a time: partial sums in scratch until the last block, then bias, sum, store
 // The sum over k of one element is taken in ascending order within blocks of TR_DEPTH, and block by block: the bits
 // depend neither on the tile nor on the operands' layout.
 #ifndef TRIREME_KERNEL_SIMD_GEMM_H
@@ -78,46 +78,32 @@ static void gemm_pack_b(const tr_gemm *g, int64_t j0, int64_t j1, tr_dtype to, v
   }
 }
 
-// What becomes of a product's vector v, bias included: old contents or epilogue, and the store, of `left` elements at c
-// (and aux).
-INLINE void finish(tr_dtype type, int add, tr_epilogue epilogue, vf v, void *c, void *aux, int64_t at, int64_t left) {
-  if (add) v += load(type, c, at, left);
-  if (epilogue == TR_EPILOGUE_GELU) {
-    if (type == TR_BF16) v = round_bf16(v);
-    if (aux) store(type, aux, at, v, left);
-    v = gelu(v);
-  }
-  if (epilogue == TR_EPILOGUE_GELU_BACKWARD) v *= gelu_derivative(load(type, aux, at, left));
-  store(type, c, at, v, left);
-}
-
 // Rows of A B for C, `rows` by `cols` from (i, j) on, rows `ld` apart in `from`.
 typedef struct block_part {
   const float *from;
   int64_t ld, i, rows, j, cols;
 } block_part;
 
-INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, tr_epilogue epilogue, block_part b, int whole) {
-  void *c = g->c, *aux = g->aux; // locals: the compiler knows that no store changes them
+INLINE void store_block(const tr_gemm *g, tr_dtype type, int add, block_part b, int whole) {
+  void *c = g->c; // locals: the compiler knows that no store changes them
   const int64_t ldc = g->ldc;
   for (int64_t j = 0; j < b.cols; j += TR_VL) {
     const int64_t left = whole ? TR_VL : b.cols - j;
     const vf bias = g->bias ? load(g->type_bias, g->bias, b.j + j, left) : (vf){0};
-    for (int64_t i = 0; i < b.rows; i++)
-      finish(type, add, epilogue, load_f32(b.from + i * b.ld + j, TR_VL) + bias, c, aux, (b.i + i) * ldc + b.j + j,
-             left);
+    for (int64_t i = 0; i < b.rows; i++) {
+      const int64_t at = (b.i + i) * ldc + b.j + j;
+      vf v = load_f32(b.from + i * b.ld + j, TR_VL) + bias;
+      if (add) v += load(type, c, at, left);
+      store(type, c, at, v, left);
+    }
   }
 }
 
 INLINE void store_whole(const tr_gemm *g, tr_dtype type, block_part b) {
-  if (g->epilogue == TR_EPILOGUE_GELU) {
-    store_block(g, type, 0, TR_EPILOGUE_GELU, b, 1);
-  } else if (g->epilogue == TR_EPILOGUE_GELU_BACKWARD) {
-    store_block(g, type, 0, TR_EPILOGUE_GELU_BACKWARD, b, 1);
-  } else if (g->add) {
-    store_block(g, type, 1, TR_EPILOGUE_NONE, b, 1);
+  if (g->add) {
+    store_block(g, type, 1, b, 1);
   } else {
-    store_block(g, type, 0, TR_EPILOGUE_NONE, b, 1);
+    store_block(g, type, 0, b, 1);
   }
 }
 
@@ -126,7 +112,7 @@ static void block_store(const tr_gemm *g, const float *from, int64_t ld, int64_t
                         int64_t j1) {
   const block_part b = {.from = from, .ld = ld, .i = i0, .rows = rows, .j = j0, .cols = j1 - j0};
   if (b.cols % TR_VL != 0) {
-    store_block(g, g->type_c, g->add, g->epilogue, b, 0);
+    store_block(g, g->type_c, g->add, b, 0);
   } else if (g->type_c == TR_BF16) {
     store_whole(g, TR_BF16, b);
   } else {
@@ -174,11 +160,11 @@ static void tile_pack_a(const gemm_tile_state *t) {
   }
 }
 
-// Bring the lines of C, or of aux, that a micro-kernel will come to towards the core.
-INLINE void fetch_c(const tr_gemm *g, const void *c, int64_t i, int64_t rows, int64_t j) {
+// Bring the lines of C that a micro-kernel will come to towards the core.
+INLINE void fetch_c(const tr_gemm *g, int64_t i, int64_t rows, int64_t j) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t e = 0; e < TR_NR; e += 64 / (int64_t)size_of(g->type_c))
-      __builtin_prefetch(tr__elem(g->type_c, c, (i + r) * g->ldc + j + e), 1, 3);
+      __builtin_prefetch(tr__elem(g->type_c, g->c, (i + r) * g->ldc + j + e), 1, 3);
 }
 
 // The panel of B after this one in the order in which the tile reads them; at its end, the next tile's.
@@ -191,8 +177,7 @@ INLINE void micro_rows(const gemm_tile_state *t, int rows, int64_t i, int64_t j,
   const int single = t->g->k <= TR_DEPTH, last = t->p0 + t->depth >= t->g->k;
   float *c = single ? t->sums : t->sums + ((j - t->j0) / TR_NR * TR_GEMM_ROWS + i) * TR_NR;
   const int64_t there = tr__min(rows, t->i1 - t->i0 - i);
-  if (last) fetch_c(t->g, t->g->c, t->i0 + i, there, j);
-  if (last && t->g->aux) fetch_c(t->g, t->g->aux, t->i0 + i, there, j);
+  if (last) fetch_c(t->g, t->i0 + i, there, j);
   if (t->g->a_col == 1) {
     micro_kernel(rows, t->depth, t->block + i * A_PITCH, A_PITCH, 1, b, c, t->p0 > 0);
   } else {

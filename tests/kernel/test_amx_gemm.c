@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Products on AMX tiles agree with the reference table: all layouts, block edges, packed weights, epilogues, any number of
+// Products on AMX tiles agree with the reference table: all layouts, block edges, packed weights, any number of
 // threads. The tiles are emulated (amx_emulated.h), so packing, blocking and edges are proved on every machine; where the
 // processor has tiles, its own give the same bits.
 #include <setjmp.h>
@@ -135,7 +135,6 @@ static tr_gemm gemm_of(const gemm_case *t, void *out) {
   g.a = t->a, g.bias = t->bias, g.b = t->b;
   g.a_row = p->trans_a ? 1 : p->lda, g.a_col = p->trans_a ? p->lda : 1;
   g.b_row = p->trans_b ? 1 : p->ldb, g.b_col = p->trans_b ? p->ldb : 1;
-  g.epilogue = p->epilogue, g.aux = p->aux;
   if (t->packed) g.packed = t->packed, g.packed_step = tr__amx_panel(p->k);
   return g;
 }
@@ -317,45 +316,6 @@ static void part_of_a_packed_weight_is_a_weight(void **state) {
   }
 }
 
-// --- epilogues ---
-
-static void gelu_rides_along(void **state) {
-  enum { M = 70, N = 100, K = 300 };
-  conform_bench *b = *state;
-  gemm_case t = gemm_inputs(b, product(M, N, K, 2 + 4), 0, 0, 1);
-  tr_bf16 *before = numbers(b, M * N, 4, 0), *want = numbers(b, M * N, 5, 0);
-  gemm_once(b, &t, before);
-  b->table[1].kernels->gelu_forward(&b->table[1], M * N, TR_BF16, before, want);
-  t.p.epilogue = TR_EPILOGUE_GELU;
-  for (int keep = 0; keep < 2; keep++) {
-    tr_bf16 *aux = numbers(b, M * N, 6, 0), *out = numbers(b, M * N, 7, 1);
-    t.p.aux = keep ? aux : NULL;
-    gemm_once(b, &t, out);
-    assert_memory_equal(out, want, M * N * sizeof *out);
-    if (keep) assert_memory_equal(aux, before, M * N * sizeof *out);
-  }
-  bench_release(b);
-}
-
-static void gelu_backward_rides_along(void **state) {
-  enum { M = 70, N = 100, K = 300 };
-  conform_bench *b = *state;
-  gemm_case t = gemm_inputs(b, product(M, N, K, 0), 0, 0, 0);
-  float *upstream = bench_keep(b, malloc(M * N * sizeof *upstream));
-  tr_bf16 *aux = numbers(b, M * N, 4, 0), *out = numbers(b, M * N, 5, 0);
-  gemm_once(b, &t, upstream);
-  t.p.type_c = TR_BF16, t.p.epilogue = TR_EPILOGUE_GELU_BACKWARD, t.p.aux = aux;
-  gemm_once(b, &t, out);
-  for (int i = 0; i < M * N; i++) {
-    const double x = (double)tr_bf16_to_f32(aux[i]), u = 0.79788456080286536 * (x + 0.044715 * x * x * x),
-                 h = tanh(u);
-    const double slope = 0.5 * (1 + h) + 0.5 * x * (1 - h * h) * 0.79788456080286536 * (1 + 0.134145 * x * x);
-    expect_near((double)tr_bf16_to_f32(out[i]), (double)upstream[i] * slope,
-                0x1.1p-8 * fabs((double)upstream[i] * slope) + 1e-5);
-  }
-  bench_release(b);
-}
-
 // --- the table's way to the tiles ---
 
 static void the_table_takes_bf16_products_to_the_tiles(void **state) {
@@ -382,18 +342,16 @@ static void few_rows_have_the_bits_of_the_plain_weight(void **state) {
     for (int option = 4; option < 8; option++) {
       gemm_case t = gemm_inputs(b, product(shapes[s][0], shapes[s][1], shapes[s][2], option), 0, 0, 1);
       const size_t n = (size_t)(t.p.m * t.p.n), size = n * sizeof(tr_bf16), space = b->scratch.size;
-      tr_bf16 *out[2], *aux[2];
-      t.p.epilogue = TR_EPILOGUE_GELU;
+      tr_bf16 *out[2];
       t.packed = pack_b(b, &t, 1);
       for (int packed = 0; packed < 2; packed++) {
-        out[packed] = numbers(b, t.p.m * t.p.n, 4, 0), aux[packed] = numbers(b, t.p.m * t.p.n, 5, 0);
-        t.p.aux = aux[packed], t.p.b_packed = packed;
+        out[packed] = numbers(b, t.p.m * t.p.n, 4, 0);
+        t.p.b_packed = packed;
         if (packed) b->scratch.size = tr__amx_gemm_scratch(t.p.m, t.p.n, t.p.k, 3);
         assert_int_equal(c->kernels->matmul(c, &t.p, t.a, packed ? t.packed : t.b, t.bias, out[packed]), TR_OK);
         b->scratch.size = space;
       }
       assert_memory_equal(out[0], out[1], size);
-      assert_memory_equal(aux[0], aux[1], size);
       bench_release(b);
     }
 }
@@ -473,8 +431,6 @@ int main(void) {
       cmocka_unit_test(packed_and_plain_have_the_same_bits),
       cmocka_unit_test(parts_make_the_whole),
       cmocka_unit_test(part_of_a_packed_weight_is_a_weight),
-      cmocka_unit_test(gelu_rides_along),
-      cmocka_unit_test(gelu_backward_rides_along),
       cmocka_unit_test(the_table_takes_bf16_products_to_the_tiles),
       cmocka_unit_test(few_rows_have_the_bits_of_the_plain_weight),
       cmocka_unit_test(the_output_loss_agrees),

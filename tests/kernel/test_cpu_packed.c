@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 120
-// Packed weights and epilogues of tr_kernels_cpu(): a product with a packed weight has the bits of the plain one, which
-// agrees with the reference table; the parts of a packed weight are disjoint and make the whole; what an epilogue
-// leaves is what the reference leaves.
+// Packed weights of tr_kernels_cpu(): a product with a packed weight has the bits of the plain one, which agrees with the
+// reference table; the parts of a packed weight are disjoint and make the whole.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,8 +18,8 @@ static const tr_dtype TYPES[] = {TR_F32, TR_BF16};
 
 typedef struct product_case {
   tr_matmul p;
-  const void *a, *b, *bias, *slope; // slope: what GELU_BACKWARD reads
-  void *packed;                     // of b; NULL: this table packs nothing of that type
+  const void *a, *b, *bias;
+  void *packed; // of b; NULL: this table packs nothing of that type
 } product_case;
 
 static size_t scratch_product(const tr_kernels *kernels, const void *context, int nthread) {
@@ -40,7 +39,6 @@ static product_case product_inputs(conform_bench *b, tr_matmul p, int pad, int w
   c.a = random_input(b, p.type, extent(p.trans_a ? p.k : p.m, a_width, p.lda), 1, 1, 0);
   c.b = random_input(b, p.type, rows * cols, 2, 1, 0);
   c.bias = with_bias ? random_input(b, p.type, p.n, 3, 1, 0) : NULL;
-  c.slope = random_input(b, p.type, extent(p.m, p.n, p.ldc), 4, 2, 0);
   const size_t nbyte = cpu->pack_size(p.type, rows, cols, use);
   if (nbyte == 0 && rows * cols > 0) return c;
   c.packed = bench_keep(b, exact_malloc(nbyte));
@@ -98,58 +96,6 @@ static void packed_products_of_many_blocks_agree(void **state) {
     for (int option = 0; option < 128; option += s == 0 ? 1 : 3)
       check_packed(*state, product_of(shapes[s][0], shapes[s][1], shapes[s][2], option), option >> 3 & 1 ? 5 : 0,
                    option >> 4 & 1);
-}
-
-// --- epilogues ---
-
-// A GELU on its way to memory has the bits of one that reads what was kept.
-static void check_fused(const tr_compute *c, const tr_matmul *p, const void *kept, const void *activated) {
-  const size_t size = tr_dtype_size(p->type);
-  char *separate = exact_malloc((size_t)p->n * size);
-  assert_non_null(separate);
-  for (int64_t i = 0; p->n > 0 && i < p->m; i++) {
-    const size_t at = (size_t)(i * p->ldc) * size;
-    c->kernels->gelu_forward(c, (size_t)p->n, p->type, (const char *)kept + at, separate);
-    assert_memory_equal((const char *)activated + at, separate, (size_t)p->n * size);
-  }
-  free(separate);
-}
-
-// GELU with and without the pre-activation kept, and its gradient; B plain, then packed.
-static void run_epilogue(const tr_compute *c, const void *context, void *const *out) {
-  const product_case *m = context;
-  tr_matmul p = m->p;
-  const int backward = p.epilogue == TR_EPILOGUE_GELU_BACKWARD;
-  p.aux = backward ? (void *)(uintptr_t)m->slope : out[1];
-  assert_int_equal(c->kernels->matmul(c, &p, m->a, m->b, m->bias, out[0]), TR_OK);
-  if (!backward) check_fused(c, &p, out[1], out[0]);
-  if (!backward) p.aux = NULL;
-  p.b_packed = c->kernels->pack_size && m->packed;
-  assert_int_equal(c->kernels->matmul(c, &p, m->a, p.b_packed ? m->packed : m->b, m->bias, out[2]), TR_OK);
-  assert_memory_equal(out[0], out[2], (size_t)extent(p.m, p.n, p.ldc) * tr_dtype_size(p.type));
-}
-
-static void check_epilogue(conform_bench *b, tr_matmul p, int pad, int with_bias) {
-  product_case m = product_inputs(b, p, pad, with_bias);
-  conform_case t = {.run = run_epilogue, .scratch = scratch_product, .context = &m, .nout = 3};
-  for (int k = 0; k < 3; k++) // a gradient may be rounded before and after it meets the slope
-    t.out[k] = (conform_out){p.type, extent(p.m, p.n, m.p.ldc), 2 * tolerance_of(p.type), FILL_NAN, 1};
-  snprintf(t.label, sizeof t.label, "epilogue %d m %d n %d k %d trans %d%d pad %d %s bias %d", (int)p.epilogue,
-           (int)p.m, (int)p.n, (int)p.k, p.trans_a, p.trans_b, pad, tr_dtype_name(p.type), with_bias);
-  conform(b, &t);
-}
-
-static void epilogues_agree(void **state) {
-  static const int64_t shapes[][3] = {{1, 65, 40}, {6, 100, 64}, {13, 1, 20},    {64, 128, 32},
-                                      {99, 47, 0}, {0, 5, 5},    {97, 400, 900}, {31, 257, 70}};
-  for (int s = 0; s < COUNT(shapes); s++)
-    for (int option = 0; option < 64; option++) {
-      if (option >> 2 & 1) continue; // added: not with an epilogue
-      tr_matmul p = product_of(shapes[s][0], shapes[s][1], shapes[s][2], option);
-      p.epilogue = option & 1 ? TR_EPILOGUE_GELU : TR_EPILOGUE_GELU_BACKWARD;
-      p.trans_a = s & 1;
-      check_epilogue(*state, p, option >> 3 & 1 ? 3 : 0, option >> 4 & 1);
-    }
 }
 
 // --- packing ---
@@ -250,7 +196,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(packed_products_have_the_bits_of_plain_ones),
       cmocka_unit_test(packed_products_of_many_blocks_agree),
-      cmocka_unit_test(epilogues_agree),
       cmocka_unit_test(parts_of_a_packed_weight_are_disjoint_and_make_the_whole),
       cmocka_unit_test(head_loss_with_packed_weights_has_the_bits_of_plain_ones),
   };

@@ -43,25 +43,16 @@ static inline tr_dtype tr_wide(tr_dtype type) { return type == TR_F64 ? TR_F64 :
 // per product. FORWARD is for x W^T (trans_b, n = rows, k = cols), BACKWARD for dy W (n = cols, k = rows).
 typedef enum tr_pack { TR_PACK_FORWARD, TR_PACK_BACKWARD, TR_PACKS } tr_pack;
 
-// What is done with a product on its way to memory, while it is in registers or the first-level cache. P = A B + bias.
-typedef enum tr_epilogue {
-  TR_EPILOGUE_NONE,          // C (+)= P
-  TR_EPILOGUE_GELU,          // aux = P (aux NULL: not wanted), C = gelu(P rounded to `type`)
-  TR_EPILOGUE_GELU_BACKWARD, // C = P * gelu'(aux)
-} tr_epilogue;
-
 // C[m, n] (+)= A B (+ bias on every row). A is [m, k], or [k, m] when trans_a; B is [k, n], or [n, k] when
 // trans_b. Leading dimensions in elements. Types: A and B `type`; C `type` or tr_wide(type). bias has `type`, n
 // elements, NULL for none. `b_packed`: B is what the table's pack made of a whole weight, FORWARD when trans_b, else
-// BACKWARD; ldb is not read, the bits of the result are those of the plain B. With an epilogue, `add` is 0 and C has `type`.
+// BACKWARD; ldb is not read, the bits of the result are those of the plain B.
 typedef struct tr_matmul {
   int64_t m, n, k;
   int trans_a, trans_b;
   int64_t lda, ldb, ldc;
   tr_dtype type, type_c;
   int add, b_packed;
-  tr_epilogue epilogue;
-  void *aux; // [m, n], ldc, type
 } tr_matmul;
 
 // Dropout by counter: element (row, feature) is kept when uniform(key, sample[row], position[row], feature) >= p and
