@@ -188,6 +188,17 @@ size_t tr__cpu_cgroup_limit(const char *membership, const char *root) {
   return limit;
 }
 
+// TRIREME_MEMORY lowers what was found, as TRIREME_ISA does.
+static size_t lowered_memory(size_t have) {
+  const char *text = getenv("TRIREME_MEMORY");
+  int64_t bytes;
+  if (!text || !text[0]) return have;
+  if (tr_parse_count(text, &bytes) == TR_OK && bytes > 0) return (size_t)bytes < have ? (size_t)bytes : have;
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (!atomic_flag_test_and_set(&said)) tr_log_warn("TRIREME_MEMORY='%s' is ignored: give bytes, such as 8G", text);
+  return have;
+}
+
 size_t tr_cpu_memory(void) {
   char membership[CGROUP_TEXT_SIZE];
   struct sysinfo info;
@@ -196,8 +207,5 @@ size_t tr_cpu_memory(void) {
   read_text("/proc/self/cgroup", membership, sizeof membership);
   size_t limit = tr__cpu_cgroup_limit(membership, "/sys/fs/cgroup");
   if (limit < memory) memory = limit;
-  const char *text = getenv("TRIREME_MEMORY");
-  int64_t less;
-  if (text && tr_parse_count(text, &less) == TR_OK && less > 0 && (size_t)less < memory) memory = (size_t)less;
-  return memory;
+  return lowered_memory(memory);
 }

@@ -235,6 +235,10 @@ static tr_status check_options(const tr_run_options *o, int dp) {
     return tr_error(TR_ERR_PLAN, "gradients cannot travel as %s: f32 or bf16", tr_dtype_name(o->grad_wire));
   if (wire_type(o, dp) == TR_BF16 && (!o->zero || tr_wide(o->type) != TR_F32))
     return tr_error(TR_ERR_PLAN, "gradients travel as bf16 only with zero 1 and f32 sums");
+  int again = 0;
+  for (uint32_t i = 0; o->program && i < o->program->nop; i++) again |= o->program->op[i].kind == TR_OP_R;
+  if (again && o->recompute == TR_RECOMPUTE_NONE)
+    return tr_error(TR_ERR_PLAN, "the program computes values again, but the run keeps them all (recompute none)");
   return TR_OK;
 }
 

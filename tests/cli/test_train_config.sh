@@ -80,6 +80,9 @@ expect 'given micro-batch' 0
 TRIREME_MEMORY=20GB train "${tiny[@]}" train.folder="$work/micro" micro_batch=4 --dry-run
 expect 'its other name' 0
 if grep -q '^micro' "$work/out"; then fail "given micro-batch: $(cat "$work/out")"; fi
+TRIREME_MEMORY=much train "${tiny[@]}" train.folder="$work/micro" --dry-run
+expect 'memory that is no number' 0
+[ "$(grep -c "TRIREME_MEMORY='much' is ignored" "$work/err")" = 1 ] || fail "TRIREME_MEMORY=much: $(cat "$work/err")"
 refuse 3 'train.folder: the name of the run.s folder is empty' train.folder=
 refuse 3 'train.folder: [0-9]+ bytes are too long for a folder' "train.folder=$(printf 'long/%.0s' {1..900})x"
 refuse 10 'in-the-way' train.folder=in-the-way
