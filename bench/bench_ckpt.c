@@ -163,8 +163,8 @@ static double load(const bench *b, double *opening) {
 // ---- computing beside a save
 
 typedef struct worker {
-  pthread_t thread;
   _Alignas(64) atomic_uint_fast64_t count;
+  pthread_t thread;
   atomic_int *quit;
 } worker;
 
