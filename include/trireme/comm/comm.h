@@ -11,8 +11,10 @@
 // buffers belong to the operation until it ends.
 //
 // Sums are one aligned binary tree over the group index, (0+1)+(2+3)..., computed in f32 for floating types and
-// rounded once at the end, whatever the engine, the algorithm, the size or the timing: the same bits on every run and
-// on every rank. Buffers inside the rank's arena (tr_comm_arena) travel without a copy; others are staged.
+// rounded once at the end, whatever the engine, the algorithm, the size or the timing: the same bits on every run, on
+// every rank and on every engine. Partial sums of narrow types travel in f32. Algorithms that add in another order (ring
+// and double-tree reductions) are chosen only where the launch allows any order. Buffers inside the rank's arena
+// (tr_comm_arena) travel without a copy between ranks of one host; others are staged or read from process to process.
 //
 // Waiting: each wait has a deadline, counted from the last progress of the rank waited for (tr_comm_beat). When it
 // passes, or a rank dies or aborts, every pending and later call in every rank returns TR_ERR_PEER or TR_ERR_TIMEOUT
@@ -36,7 +38,9 @@ typedef enum tr_reduce_op { TR_SUM, TR_MAX, TR_AVERAGE } tr_reduce_op;
 
 int tr_comm_rank(const tr_comm *comm); // 0 .. size - 1
 int tr_comm_size(const tr_comm *comm);
-const char *tr_comm_engine(const tr_comm *comm); // "self", "shm"
+const char *tr_comm_engine(const tr_comm *comm); // "self", "shm", "mpi"
+int tr_comm_host(const tr_comm *comm, int rank); // number of the host on which `rank` runs: 0 .. hosts - 1
+int tr_comm_hosts(const tr_comm *comm);          // hosts of the job
 tr_arena *tr_comm_arena(tr_comm *comm);          // this rank's shared memory; what travels is allocated here
 int tr_comm_spin(const tr_comm *comm);  // nonzero: every thread of every rank has its own core, short spins are fine
 tr_group *tr_comm_world(tr_comm *comm); // all ranks; owned by comm
@@ -78,6 +82,7 @@ int tr_group_rank(const tr_group *group); // own index in the group
 int tr_group_size(const tr_group *group);
 const char *tr_group_name(const tr_group *group);
 int tr_group_member(const tr_group *group, int index); // job rank of group index
+int tr_group_on_one_host(const tr_group *group);       // nonzero: its members share memory
 
 // Slice `index` of n elements cut over `size` ranks in runs that start on multiples of `grain` elements: how
 // collectives here cut data by owner. Pure function.
@@ -93,9 +98,13 @@ tr_status tr_group_shared(tr_group *group, size_t nbyte, void **out);
 // Errors: TR_ERR_USAGE for arguments that cannot be right, or that differ between ranks (which stops the job);
 // TR_ERR_MEMORY; otherwise the job's error. Testing and waiting are local calls.
 
-// Collective. data[i] = op over ranks of data[i], on all ranks. In place. TR_AVERAGE is for floating types.
-tr_status tr_group_allreduce(tr_group *group, void *data, size_t nelem, tr_dtype type, tr_reduce_op op,
-                             tr_request **request);
+// Collective. dst[i] = op over ranks of src[i], on all ranks; dst == src is in place, otherwise they may not overlap.
+// TR_AVERAGE is for floating types.
+tr_status tr_group_allreduce(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
+                             tr_reduce_op op, tr_request **request);
+// Collective. The same on the group index `root` only; dst of other ranks is not touched and may be NULL.
+tr_status tr_group_reduce(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
+                          int root, tr_request **request);
 // Collective. src has size * nelem elements; rank r receives op over ranks of src[r * nelem ...] in dst (nelem). dst
 // may be src + rank * nelem (in place); the rest of src is left unspecified.
 tr_status tr_group_reduce_scatter(tr_group *group, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
@@ -113,13 +122,36 @@ tr_status tr_group_reduce_scatter_v(tr_group *group, void *src, void *dst, const
 // Collective. dst has size * nelem elements, block r from rank r's src (nelem). In place: src is dst + rank * nelem.
 tr_status tr_group_allgather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
                              tr_request **request);
+// Collective. dst gets, from `start[r]` on, the start[r + 1] - start[r] elements of rank r's src, of every rank r. `start` as
+// in reduce-scatter-v. In place: src is dst + start[rank].
+tr_status tr_group_allgather_v(tr_group *group, const void *src, void *dst, const size_t *start, tr_dtype type,
+                               tr_request **request);
+// Collective. src and dst have size * nelem elements; block j of rank i's src becomes block i of rank j's dst. They may not
+// overlap.
+tr_status tr_group_alltoall(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type,
+                            tr_request **request);
+// Collective. The same with uneven blocks: elements [src_start[j], src_start[j + 1]) of src go to rank j and stand in its
+// dst from its dst_start[own index] on. Each rank's two arrays (size + 1 ascending entries) are its own; what i sends to j
+// must be as long as what j expects of i. They are read until the operation ends.
+tr_status tr_group_alltoall_v(tr_group *group, const void *src, const size_t *src_start, void *dst,
+                              const size_t *dst_start, tr_dtype type, tr_request **request);
 // Collective. data of the group index `root` comes to all ranks.
 tr_status tr_group_broadcast(tr_group *group, void *data, size_t nelem, tr_dtype type, int root,
                              tr_request **request);
+// Collective. dst of the root gets size * nelem elements, block r from rank r's src (nelem); other ranks' dst may be NULL.
+// In place on the root: src is dst + root * nelem.
+tr_status tr_group_gather(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type, int root,
+                          tr_request **request);
+// Collective. The reverse: block r of the root's src (size * nelem) comes to rank r's dst (nelem). In place on the root: dst
+// is src + root * nelem.
+tr_status tr_group_scatter(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type, int root,
+                           tr_request **request);
 // Point to point, by group index: the two ranks call, one send for one receive, matched in order per (group, sender,
-// receiver). nbyte must agree.
-tr_status tr_group_send(tr_group *group, int to, const void *data, size_t nbyte, tr_request **request);
-tr_status tr_group_recv(tr_group *group, int from, void *data, size_t nbyte, tr_request **request);
+// receiver, tag). nbyte must agree. Tags are 0 to TR_TAG_MOST. A receive is not held up by earlier sends with other tags, as
+// long as no more than 15 of them wait for their receives; later sends between the two start when earlier ones have arrived.
+enum { TR_TAG_MOST = 32767 };
+tr_status tr_group_send(tr_group *group, int to, int tag, const void *data, size_t nbyte, tr_request **request);
+tr_status tr_group_recv(tr_group *group, int from, int tag, void *data, size_t nbyte, tr_request **request);
 tr_status tr_group_barrier(tr_group *group); // Collective; blocks until all ranks have called
 
 tr_status tr_request_test(tr_request *request); // TR_OK ended, TR_PENDING, or the job's error; never waits

@@ -25,6 +25,7 @@ typedef struct tr_launch_options {
   size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
+  int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions
   const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
 } tr_launch_options;
 
@@ -43,6 +44,16 @@ size_t tr_launch_bytes(int nrank, int ngroup);
 
 // The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
 typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);
+
+// Whether this process was started as one rank of many by mpirun, srun or torchrun, and as which. Reads the environment
+// only: OMPI_COMM_WORLD_*, PMIX_*, PMI_*, SLURM_*, RANK and WORLD_SIZE (with LOCAL_RANK and LOCAL_WORLD_SIZE).
+typedef struct tr_launch_place {
+  int rank, size;             // in the job
+  int local_rank, local_size; // on this host; -1 when unknown
+  const char *starter;        // "Open MPI", "MPICH", "Slurm", "torchrun"
+} tr_launch_place;
+// Returns 1 and fills *place, 0 when this process stands alone, TR_ERR_CONFIG for values that cannot be.
+tr_status tr_launch_placed(tr_launch_place *place);
 
 // Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank
 // that failed first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence.
