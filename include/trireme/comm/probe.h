@@ -41,7 +41,7 @@ typedef struct tr_probe_verdict {
   int rank, peer; // the slowest rank, peer -1; or the two ends of a link
   tr_probe_kind kind;
   double value, median, ratio; // seconds, or per second for compute and copy; ratio of times, at least 1
-  char text[256];              // one sentence
+  char text[320];              // one sentence
 } tr_probe_verdict;
 // Pure. The median of an even number is the faster of the two in the middle. One rank alone is never slow.
 tr_status tr_probe_judge(const tr_probe *probe, double factor, tr_probe_verdict *out);
