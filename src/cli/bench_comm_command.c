@@ -296,8 +296,8 @@ static tr_status check_mode(const tr__bench_settings *s, const tr__argument_list
 }
 
 static tr_status run_job(tr__bench_settings *s, const tr__argument_list *words, const tr_options *options) {
-  tr__comm_job job = {.settings = s};
-  job.nrank = s->ranks > 0 ? (int)s->ranks : tr_cpu_count() > 1 ? tr_cpu_count() : 2;
+  tr__comm_job job = {.settings = s, .cores = tr_cpu_count()};
+  job.nrank = s->ranks > 0 ? (int)s->ranks : job.cores > 1 ? job.cores : 2;
   if (job.nrank > RANKS_MOST) job.nrank = RANKS_MOST;
   TR_TRY(check_mode(s, words, options));
   TR_TRY(open_job(&job));

@@ -72,8 +72,8 @@ typedef struct tr__comm_results {
 
 typedef struct tr__comm_job {
   const tr__bench_settings *settings;
-  int nrank;
-  size_t most; // bytes of the largest buffer
+  int nrank, cores; // cores: that the command may use; ranks are bound to fewer
+  size_t most;      // bytes of the largest buffer
   int wants_links;
   tr__comm_results *results; // this and what follows: memory that all see
   tr__comm_point *point;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM = 2, LEAST = 7, MOST = 1000, PEAKS = 3, LINK_MOST = 16 << 20, SMALL = 8, LARGE = 4 << 20 };
-static const double burst_seconds = 0.03;
+enum { WARM = 2, LEAST = 7, MOST = 1000, PEAKS = 10, LINK_MOST = 16 << 20, SMALL = 8, LARGE = 4 << 20 };
+static const double burst_seconds = 0.01;
 
 typedef struct bench_rank {
   const tr__comm_job *job;
@@ -64,10 +64,10 @@ static tr_status repeat_once(bench_rank *b, int repetition, float *seconds) {
   return tr__comm_verify(&b->work, repetition);
 }
 
-// As many as fit the time that the slowest rank's last warm-up gives: the same number on all ranks.
-static tr_status choose_repeats(bench_rank *b, float last, int *out) {
-  TR_TRY(tr_group_allreduce(b->world, &last, &last, 1, TR_F32, TR_MAX, NULL));
-  const double wanted = b->job->settings->seconds / (last > 1e-7f ? (double)last : 1e-7);
+// As many as fit the time by the slowest rank's best warm-up: the same number on all ranks.
+static tr_status choose_repeats(bench_rank *b, float best, int *out) {
+  TR_TRY(tr_group_allreduce(b->world, &best, &best, 1, TR_F32, TR_MAX, NULL));
+  const double wanted = b->job->settings->seconds / (best > 1e-7f ? (double)best : 1e-7);
   *out = wanted < LEAST ? LEAST : wanted > MOST ? MOST : (int)wanted;
   return TR_OK;
 }
@@ -91,7 +91,11 @@ static tr_status measure_point(bench_rank *b, size_t index) {
   tr_comm_activity(b->comm, tr__comm_ops[p->of.op].name, -1, -1);
   float seconds = 0;
   int repeats;
-  for (int i = 0; i < WARM; i++) TR_TRY(repeat_once(b, i, &seconds));
+  for (int i = 0; i < WARM; i++) {
+    float warm;
+    TR_TRY(repeat_once(b, i, &warm));
+    if (i == 0 || warm < seconds) seconds = warm;
+  }
   TR_TRY(choose_repeats(b, seconds, &repeats));
   const uint64_t staged = tr_comm_count(b->comm).bytes_staged;
   for (int i = 0; i < repeats; i++) TR_TRY(repeat_once(b, WARM + i, &b->seconds[i]));
@@ -112,21 +116,19 @@ static void print_point(const bench_rank *b, size_t index) {
   fflush(stdout);
 }
 
-// What all ranks compute at once, best of a few.
+// What all ranks compute at once: each one's best of a few bursts.
 static tr_status measure_peak(bench_rank *b) {
-  double *rate = malloc((size_t)b->work.size * sizeof *rate), own, best = 0;
+  double *rate = malloc((size_t)b->work.size * sizeof *rate), best = 0, sum = 0;
   if (!rate) return tr_error(TR_ERR_MEMORY, "no memory for the peaks of %d ranks", b->work.size);
-  tr_status status = TR_OK;
-  for (int i = 0; i < PEAKS && status == TR_OK; i++) {
-    status = tr_group_barrier(b->world);
-    own = tr_kernel_peak(TR_F32, 1, burst_seconds);
-    if (status == TR_OK) status = tr_group_allgather(b->world, &own, rate, sizeof own, TR_U8, NULL);
-    double sum = 0;
-    for (int r = 0; r < b->work.size && status == TR_OK; r++) sum += rate[r];
-    if (sum > best) best = sum;
+  tr_status status = tr_group_barrier(b->world);
+  for (int i = 0; i < PEAKS; i++) {
+    const double own = tr_kernel_peak(TR_F32, 1, burst_seconds);
+    if (own > best) best = own;
   }
+  if (status == TR_OK) status = tr_group_allgather(b->world, &best, rate, sizeof best, TR_U8, NULL);
+  for (int r = 0; r < b->work.size && status == TR_OK; r++) sum += rate[r];
   free(rate);
-  if (tr_comm_rank(b->comm) == 0) b->job->results->peak = best;
+  if (tr_comm_rank(b->comm) == 0) b->job->results->peak = sum;
   return status;
 }
 

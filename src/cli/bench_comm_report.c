@@ -43,8 +43,8 @@ void tr__comm_print_head(const tr__comm_job *job) {
   const tr__comm_results *r = job->results;
   char cpu[128];
   tr_cpu_name(cpu, sizeof cpu);
-  printf("%s, %s, %d core%s; engine %s, %d rank%s as %s on %d host%s%s\n", cpu, tr_isa_name(tr_cpu_isa()),
-         tr_cpu_count(), tr_cpu_count() == 1 ? "" : "s", r->engine, job->nrank, job->nrank == 1 ? "" : "s",
+  printf("%s, %s, %d core%s; engine %s, %d rank%s as %s on %d host%s%s\n", cpu, tr_isa_name(tr_cpu_isa()), job->cores,
+         job->cores == 1 ? "" : "s", r->engine, job->nrank, job->nrank == 1 ? "" : "s",
          job->settings->launch ? "threads" : "processes", r->hosts, r->hosts == 1 ? "" : "s",
          job->settings->direct ? "" : ", without the direct path");
   printf("times are the slowest rank's, from a barrier on; buffers are rewritten before and results checked after "

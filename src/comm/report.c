@@ -105,7 +105,8 @@ static void append_age(const tr__job *job, int64_t since, tr_text *out) {
 
 static void append_rank(const tr__job *job, int rank, const char *host, tr_text *out) {
   const tr__rank_view *v = &job->view[rank];
-  tr_text_append(out, "%srank %d on %s (pid %d): ", prefix, rank, host, (int)v->pid);
+  const int lost = rank == job->control->culprit && job->control->status == TR_ERR_PEER && v->life == TR__RUNNING;
+  tr_text_append(out, "%srank %d on %s (pid %d): %s", prefix, rank, host, (int)v->pid, lost ? "lost; was " : "");
   if (v->life == TR__UNBORN) {
     tr_text_append(out, "not started\n");
     return;
@@ -119,7 +120,7 @@ static void append_rank(const tr__job *job, int rank, const char *host, tr_text 
     append_operation(v, out);
     if (v->awaits >= 0) tr_text_append(out, " for rank %d", (int)v->awaits);
     append_age(job, v->wait_since, out);
-  } else if (v->life == TR__RUNNING)
+  } else if (v->life == TR__RUNNING && !lost)
     tr_text_append(out, ", waiting for nobody");
   tr_text_append(out, "\n");
 }

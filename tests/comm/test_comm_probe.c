@@ -27,7 +27,7 @@ static tr_probe healthy(int nrank, int per_host) {
     p.compute[i] = 100e9 + i;
     p.copy[i] = 10e9 - i;
     for (int j = 0; j < nrank; j++) {
-      const double far = p.host[j] == i / per_host ? 1 : 100;
+      const double far = j / per_host == i / per_host ? 1 : 100;
       p.small[i * nrank + j] = i == j ? 0 : far * 1e-6;
       p.large[i * nrank + j] = i == j ? 0 : far * 1e-4;
     }

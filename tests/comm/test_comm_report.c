@@ -139,6 +139,7 @@ static void lost_rank_is_reported(void **state) {
   assert_int_equal(launch(3, die, TR_LAUNCH_PROCESSES, &s), TR_ERR_PEER);
   has_line(s.error, "rank 2 (pid ", "was killed by signal 9", "");
   has_line(s.error, "rank 0 on ", "(pid ", "in its start");
+  has_line(s.error, "rank 2 on ", "(pid ", "lost; was in its start");
   forget(&s);
 }
 
