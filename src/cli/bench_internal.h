@@ -18,16 +18,26 @@ typedef struct tr__bench_settings {
   int json;
   int compute;     // bench kernel: 0 both, 1 f32, 2 bf16
   int64_t threads; // bench kernel: -1: 1 and 2
+  // bench comm
+  char *sizes, *types, *svg;
+  int place, buffers, reduce, launch; // place, buffers: 0, 1 or 2 both
+  int direct, matrix, preflight;
+  int64_t ranks, factor; // ranks -1: as many as cores, at least 2
+  double seconds, slow;
 } tr__bench_settings;
 
 enum {
-  TR__BENCH_OPTIONS = 7,
-  TR__BENCH_COMMON = 4
-}; // rows for all benchmarks come first, then layouts, then kernel's two
+  TR__BENCH_OPTIONS = 19,
+  TR__BENCH_COMMON = 4,                    // rows for all benchmarks come first,
+  TR__BENCH_KERNEL = TR__BENCH_COMMON + 1, // then layouts, then kernel's two,
+  TR__BENCH_COMM = TR__BENCH_KERNEL + 2,   // then comm's
+};
 extern const tr_option tr__bench_options[TR__BENCH_OPTIONS];
 
-int tr__cli_bench_step(int argc, char **argv);   // bench_step.c
-int tr__cli_bench_kernel(int argc, char **argv); // bench_kernel.c
+int tr__cli_bench_step(int argc, char **argv);     // bench_step.c
+int tr__cli_bench_kernel(int argc, char **argv);   // bench_kernel.c
+int tr__cli_bench_comm(int argc, char **argv);     // bench_comm_command.c
+int tr__cli_bench_topology(int argc, char **argv); // bench_topology.c
 
 // ---- the machine
 
@@ -62,7 +72,8 @@ typedef struct tr__bench_report {
   double tolerance; // 0.05
   json_t *baseline; // NULL: none
   json_t *rows;
-  double peak; // of one core, FLOP/s, the best that was seen
+  json_t *fits; // NULL: none; what a benchmark concludes from its rows
+  double peak;  // of one core, FLOP/s, the best that was seen
   tr__bench_cpu start;
 } tr__bench_report;
 

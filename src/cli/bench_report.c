@@ -146,6 +146,7 @@ tr_status tr__bench_add(tr__bench_report *r, json_t *row) {
 void tr__bench_close(tr__bench_report *r) {
   json_decref(r->baseline);
   json_decref(r->rows);
+  json_decref(r->fits);
 }
 
 // ---- comparing
@@ -246,6 +247,7 @@ static tr_status write_results(const tr__bench_report *r, double foreign) {
   json_t *all =
       json_pack("{s:i, s:s, s:s, s:s, s:o, s:f, s:O}", "trireme_bench", FORMAT, "benchmark", r->benchmark, "subject",
                 r->subject, "time", now, "machine", machine(r), "foreign_cpu", foreign, "results", r->rows);
+  if (all && r->fits) json_object_set(all, "fits", r->fits);
   char *text = all ? json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
   json_decref(all);
   if (!text) return tr_error(TR_ERR_MEMORY, "no memory for the results");

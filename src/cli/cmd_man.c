@@ -14,7 +14,7 @@ static tr_status print_page(const char *command) {
     tr_options_man(tr_train_options, tr_train_option_count, "trireme-train", "train a model on many ranks", &text);
   else if (strcmp(command, "bench") == 0)
     tr_options_man(tr__bench_options, TR__BENCH_OPTIONS, "trireme-bench",
-                   "measure training steps, with every setting of trireme-train, and kernels", &text);
+                   "measure training steps, with every setting of trireme-train, kernels and communication", &text);
   else
     return tr__cli_usage("man", "there is no page '%.80s'%s%s%s", command,
                          closest ? "; did you mean '" : "; there are train and bench", closest ? closest : "",

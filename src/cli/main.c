@@ -15,7 +15,7 @@ static const tr__command commands[] = {
     {"tokenize", "turn text into token files, learn a vocabulary, encode and decode", tr__cli_tokenize},
     {"convert", "write weights into another folder, with another type or other files", tr__cli_convert},
     {"diff", "show in what two checkpoints differ", tr__cli_diff},
-    {"bench", "measure training steps and kernels against the machine's limits", tr__cli_bench},
+    {"bench", "measure training steps, kernels and communication on this machine", tr__cli_bench},
     {"man", "print the manual page of the settings (roff)", tr__cli_man},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

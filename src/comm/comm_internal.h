@@ -22,6 +22,7 @@
 #ifndef TRIREME_COMM_INTERNAL_H
 #define TRIREME_COMM_INTERNAL_H
 
+#include "trireme/base/text.h"
 #include "trireme/comm/comm.h"
 #include "trireme/comm/launch.h"
 #include <signal.h>
@@ -53,6 +54,7 @@ typedef struct tr__control {
   _Alignas(TR__LINE) _Atomic uint32_t epoch; // last epoch given to a group
   _Alignas(TR__LINE) int32_t status;         // the abort record: written between states 1 and 2
   int32_t culprit;
+  int64_t stopped; // ns, when the views were taken
   char sentence[TR__SENTENCE];
 } tr__control;
 
@@ -63,6 +65,7 @@ typedef struct tr__rank_page {
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
   _Atomic uint64_t nbyte;
+  _Atomic int64_t wait_since;
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
   _Atomic int32_t life;                      // a tr__life
@@ -71,6 +74,15 @@ typedef struct tr__rank_page {
 } tr__rank_page;
 
 typedef enum tr__life { TR__UNBORN, TR__RUNNING, TR__ENDED } tr__life;
+
+// A rank's page as it was when the job was stopped, for the report (report.c): afterwards all waits end.
+typedef struct tr__rank_view {
+  char what[TR__NAME], group[TR__NAME];
+  int64_t step, microbatch, since, wait_since;
+  uint64_t nbyte;
+  uint32_t kind, seq;
+  int32_t awaits, pid, life, unused;
+} tr__rank_view;
 
 typedef struct tr__mail {
   _Alignas(TR__LINE) _Atomic uint32_t epoch; // 0 none; written by the leader last
@@ -141,6 +153,7 @@ typedef struct tr__job {
   size_t arena_stride, shared_nbyte;
   tr__control *control;
   tr__rank_page *page;  // [rank]
+  tr__rank_view *view;  // [rank], written between states 1 and 2 of the abort word
   tr__mail *mail;       // [rank][slot]
   tr__ring *ring;       // [slot][rank]
   tr__channel *channel; // [slot][from][to]
@@ -188,6 +201,16 @@ void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte);
 // Follow "waits for" from `rank`, for which `*waiter` waits, to the one everybody waits for; *waiter becomes
 // the last that waits. A circle returns `rank`, with *circle set.
 int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
+
+// ---- report: what every rank was doing when the job was stopped (report.c) -----------------------
+
+void tr__report_take(tr__job *job); // by whoever stops the job
+// One line per operation that ranks waited in, with who was missing from it, and one per rank, each with the prefix
+// "[launcher] ". Nothing where other ranks do not matter: no rank was lost or late, or there is one rank only. `host`: where
+// they all run.
+void tr__report_write(const tr__job *job, const char *host, tr_text *out);
+// To the launcher's standard error through `put`, and to launcher.log where there are log files.
+void tr__report_say(const tr__job *job, void (*put)(void *user, const char *line, size_t nbyte), void *user);
 
 // ---- rank, groups, requests ---------------------------------------------------------------------
 

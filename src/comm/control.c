@@ -30,6 +30,7 @@ int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence)
   c->status = status;
   c->culprit = culprit;
   snprintf(c->sentence, sizeof c->sentence, "%s", sentence);
+  tr__report_take(job);
   atomic_store_explicit(&c->abort_state, 2u, memory_order_release);
   return 1;
 }

@@ -97,6 +97,7 @@ static size_t lay_out(tr__job *job, char *base) {
   size_t n = (size_t)job->options.nrank, used = 0;
   job->control = cut(base, &used, sizeof *job->control);
   job->page = cut(base, &used, n * sizeof *job->page);
+  job->view = cut(base, &used, n * sizeof *job->view);
   job->mail = cut(base, &used, n * TR__SLOTS * sizeof *job->mail);
   job->ring = cut(base, &used, n * TR__SLOTS * sizeof *job->ring);
   job->channel = cut(base, &used, n * n * TR__SLOTS * sizeof *job->channel);

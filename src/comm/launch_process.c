@@ -214,6 +214,10 @@ static void say_left(launcher *l, int alive) {
   tr__sink_put(&l->output.sinks[1], line, (size_t)n);
 }
 
+static void put_report(void *user, const char *line, size_t nbyte) {
+  tr__sink_put(&((launcher *)user)->output.sinks[1], line, nbyte);
+}
+
 static void watch(launcher *l) {
   int alive, said = 0;
   while ((alive = reap(l)) > 0) {
@@ -224,6 +228,7 @@ static void watch(launcher *l) {
     if (over && !tr__aborted(l->job) && !said++) say_left(l, alive);
     if (signals > 1 || over) kill_all(l);
   }
+  tr__report_say(l->job, put_report, l);
   tr__output_finish(&l->output);
 }
 

@@ -31,12 +31,13 @@ void tr__ladder_begin(tr__ladder *l, tr__kind kind, const tr_group *group, uint3
   l->ended_seen = l->root = -1;
 }
 
-static void publish(tr__ladder *l, tr_comm *comm, int awaits) {
+static void publish(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   tr__rank_page *page = tr__page(comm);
   if (l->published == -2) {
     atomic_store_explicit(&page->seq, l->seq, memory_order_relaxed);
     atomic_store_explicit(&page->nbyte, l->nbyte, memory_order_relaxed);
     tr__name_store(page->group, l->group);
+    atomic_store_explicit(&page->wait_since, now, memory_order_relaxed);
     atomic_store_explicit(&page->kind, (uint32_t)l->kind, memory_order_relaxed);
     tr__hook(comm, l->kind, TR__AT_WAIT);
   }
@@ -125,8 +126,8 @@ tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
     pause_core();
     return TR_OK;
   }
-  publish(l, comm, awaits);
   int64_t now = tr_clock_ns();
+  publish(l, comm, awaits, now);
   if (!l->wait_began) l->wait_began = now;
   if (!l->began) l->began = now;
   if (now - l->checked >= LOOK_NS) {

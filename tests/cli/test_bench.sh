@@ -103,7 +103,7 @@ refused 4 'none of the results' step "${one[@]}" bad.json
 # Wrong uses.
 refused 2 'give a benchmark'
 refused 2 "did you mean 'step'" stpe
-refused 2 'there are step and kernel' everything
+refused 2 'there are step, kernel, comm and topology' everything
 refused 3 'did you mean' step gpt2-tyny
 refused 3 'did you mean' step tolerence=5%
 refused 3 'nothing to compare with' step "${small[@]}" tolerance=5%

@@ -7,6 +7,10 @@
 // (tr_comm_stop_requested) and the second into an end at once. A rank that dies, aborts or hangs past the deadline
 // stops the job: the others get an error from their next call, then SIGKILL after a grace period. No process, memory
 // file or mapping is left behind, also when the launcher itself is killed.
+//
+// When a rank was lost or late, the launcher's standard error (and launcher.log beside the ranks' logs) gets a table under
+// "[launcher] ": from which operation whom was missing, and for each rank its host and process, what it was doing, in what it
+// waited for whom, and since when.
 #ifndef TRIREME_COMM_LAUNCH_H
 #define TRIREME_COMM_LAUNCH_H
 
@@ -26,7 +30,7 @@ typedef struct tr_launch_options {
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
   int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions
-  const char *log_folder; // rank-N.log files with everything a rank printed; NULL: none
+  const char *log_folder; // rank-N.log files with everything a rank printed, launcher.log; NULL: none
 } tr_launch_options;
 
 void tr_launch_options_init(tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, no logs
