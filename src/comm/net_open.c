@@ -69,7 +69,7 @@ typedef struct guard {
   pthread_cond_t over;
   int done;
   double seconds;
-  char sentence[400];
+  char sentence[800];
 } guard;
 
 static void *guard_main(void *argument) {
