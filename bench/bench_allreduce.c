@@ -29,7 +29,7 @@ static void rewrite(float *data, size_t n) {
 
 static double time_allreduce(tr_comm *comm, float *data, size_t n) {
   int64_t began = tr_clock_ns();
-  if (tr_group_allreduce(tr_comm_world(comm), data, n, TR_F32, TR_SUM, NULL) < 0) return -1;
+  if (tr_group_allreduce(tr_comm_world(comm), data, data, n, TR_F32, TR_SUM, NULL) < 0) return -1;
   return (double)(tr_clock_ns() - began) * 1e-3;
 }
 

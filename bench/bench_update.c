@@ -182,7 +182,7 @@ typedef struct ours {
 } ours;
 
 static tr_status update_allreduce(state *s, tr_group *group, double *reduced) {
-  TR_TRY(tr_group_allreduce(group, s->g, s->work->n, TR_F32, TR_SUM, NULL));
+  TR_TRY(tr_group_allreduce(group, s->g, s->g, s->work->n, TR_F32, TR_SUM, NULL));
   *reduced = tr_clock_seconds();
   update(s, s->g, sum_of_squares(s, s->g));
   return TR_OK;

@@ -20,3 +20,17 @@ foreach(isa base avx2 avx512 amx)
   endif()
   set_source_files_properties(${file} TARGET_DIRECTORY trireme_kernel PROPERTIES COMPILE_OPTIONS "${flags}")
 endforeach()
+
+# Sums over ranks likewise (src/comm/reduce_<isa>.c), but with the same bits on all.
+foreach(isa base avx2 avx512)
+  set(flags -O3)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    if(isa STREQUAL avx2)
+      list(APPEND flags -mavx2)
+    elseif(isa STREQUAL avx512)
+      list(APPEND flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
+    endif()
+  endif()
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/comm/reduce_${isa}.c TARGET_DIRECTORY trireme_comm
+    PROPERTIES COMPILE_OPTIONS "${flags}")
+endforeach()

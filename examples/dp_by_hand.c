@@ -91,7 +91,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   // Every rank of the group makes this call; afterwards `mine` is the sum on all of them, with the same bits.
   // With a request instead of NULL it would only be started, and we could go on computing meanwhile. If the
   // other rank died, this would not hang: it would return TR_ERR_PEER with a sentence that says who.
-  TR_TRY(tr_group_allreduce(tr_comm_world(comm), mine, COUNT, TR_F32, TR_SUM, NULL));
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), mine, mine, COUNT, TR_F32, TR_SUM, NULL));
 
   gradient(&w, &e, 0, EXAMPLES, whole);
   for (int i = 0; i < COUNT; i++) difference[rank] = fmax(difference[rank], fabs((double)mine[i] - (double)whole[i]));

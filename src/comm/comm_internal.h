@@ -11,7 +11,7 @@
 //     rank page       one per rank, written by it: progress counter, activity, what it waits for, how it ended
 //     mail            one line per (rank, group slot): a new group announced by its leader
 //     ring            one per (group slot, rank): a line that counts ended operations, then 16 operation records
-//     channel         one per (group slot, sender, receiver): a reply line by the receiver, 16 entries by the sender
+//     channel         one per (group slot, sender, receiver): two reply lines by the receiver, 16 entries by the sender
 //     stage           one per (group slot, rank): two halves of 256 KiB for private buffers in collectives
 //     courier stage   one per rank: two halves of 256 KiB for private buffers in receives
 //
@@ -42,7 +42,8 @@ enum {
   TR__WHO = TR__HOST_NAME + 48, // "rank 3 (pid 4711 on node2)"
 };
 
-#define TR__PRIVATE UINT64_MAX // place of a buffer that is in no arena
+#define TR__PRIVATE UINT64_MAX       // place of a buffer that is in no arena
+#define TR__WITHIN  (UINT64_MAX - 1) // place of data that lies in the record itself
 
 // ---- shared memory ------------------------------------------------------------------------------
 
@@ -81,17 +82,27 @@ typedef struct tr__mail {
   uint64_t key; // hash of members and name
 } tr__mail;
 
-// One operation of one rank on one group.
-typedef struct tr__record {
-  _Alignas(TR__LINE) _Atomic uint64_t ready; // tag; the fields below and the payload are valid
-  _Atomic uint32_t stage_in, stage_done;     // chunks copied into the stage, chunks combined
-  _Atomic uint32_t finished;                 // this rank no longer touches others' buffers
+// What must be equal on all ranks.
+typedef struct tr__call {
   uint8_t kind, type, op, unused;
   int32_t root;
-  uint32_t unused2;
   uint64_t nelem;
-  uint64_t place; // of the buffer others read: offset in the arenas, or TR__PRIVATE
-  uint8_t payload[TR__INLINE + TR__LINE - 48];
+} tr__call;
+
+// One operation of one rank on one group. What small operations need stands first, in as few lines as it fits.
+typedef struct tr__record {
+  _Alignas(TR__LINE) _Atomic uint64_t ready; // tag; the fields below are valid
+  tr__call call;
+  union {
+    uint8_t payload[TR__INLINE + TR__LINE - 24]; // of an operation that fits
+    struct {
+      uint64_t place, dst_place; // of the buffers that others read and write: offset in the arenas, or TR__PRIVATE
+      _Atomic uint32_t stage_in, stage_done, stage_out; // chunks copied into the stage, combined, copied out
+      _Atomic uint32_t finished;                        // this rank no longer touches others' buffers
+      uint64_t
+          words[(TR__INLINE + TR__LINE - 56) / 8]; // all-to-all-v: where each rank's block starts, then small data
+    };
+  };
 } tr__record;
 
 typedef struct tr__ring {
@@ -102,17 +113,17 @@ typedef struct tr__ring {
 typedef struct tr__entry {
   _Alignas(TR__LINE) _Atomic uint64_t posted; // tag
   _Atomic uint32_t sent;                      // chunks written to the granted place
-  uint32_t unused;
+  int32_t tag;
   uint64_t nbyte, place;
   uint8_t payload[TR__ENTRY_INLINE];
 } tr__entry;
 
 typedef struct tr__channel {
-  _Alignas(TR__LINE) _Atomic uint64_t taken; // tag: all sends before this sequence have arrived
-  _Atomic uint64_t granted;                  // tag of the send that may write to `grant`
-  _Atomic uint32_t read;                     // chunks the receiver has copied out
-  uint32_t ahead;                            // chunks the sender may be ahead of `read`
-  char *grant;                               // chunk c goes to grant + (c % ahead) * TR__STAGE
+  _Alignas(TR__LINE) _Atomic uint64_t taken[TR__RING]; // tag of the last send of each entry that has arrived
+  _Alignas(TR__LINE) _Atomic uint64_t granted;         // tag of the send that may write to `grant`
+  _Atomic uint32_t read;                               // chunks the receiver has copied out
+  uint32_t ahead;                                      // chunks the sender may be ahead of `read`
+  char *grant;                                         // chunk c goes to grant + (c % ahead) * TR__STAGE
   tr__entry entry[TR__RING];
 } tr__channel;
 
@@ -207,12 +218,18 @@ int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
 typedef enum tr__kind {
   TR__NONE,
   TR__ALLREDUCE,
+  TR__REDUCE,
   TR__REDUCE_SCATTER,
   TR__REDUCE_SCATTER_V,
   TR__ALLGATHER,
+  TR__ALLGATHER_V,
+  TR__ALLTOALL,
+  TR__ALLTOALL_V,
   TR__BROADCAST,
+  TR__GATHER,
+  TR__SCATTER,
   TR__BARRIER,
-  TR__SEND,
+  TR__SEND, // all before it are collective
   TR__RECV,
   TR__CREATE,
   TR__KINDS
@@ -234,19 +251,25 @@ struct tr_request {
   const char *src;            // what others read
   char *dst;                  // what this rank gets
   size_t nelem, width, nbyte; // width: bytes of an element; nbyte: of this rank's contribution
-  tr_dtype type;
+  size_t dst_nbyte;           // of dst where others may write to it, else 0
+  size_t most, all;           // bytes of the largest contribution and of all, the same on every rank
+  tr_dtype type, dst_type;
   tr_reduce_op op;
-  int root; // group index: root, or peer of a send or receive; reduce-scatter-v: a hash of `start`
-  // Reduce-scatter-v: whose part begins where, what this rank's part becomes, and who is told of it.
-  const size_t *start;
-  tr_dtype dst_type;
+  int root; // group index: root, or peer of a send or receive; v-variants with one table of starts: its hash
+  int tag;  // of a send or receive
+  // Whose part begins where: the table of all ranks (reduce-scatter-v, all-gather-v), or this rank's two (all-to-all-v).
+  const size_t *start, *dst_start;
+  // Reduce-scatter-v: what this rank's part becomes and who is told of it.
   size_t grain, told; // told: elements that `done` knows of
   tr_part_done done_part;
   void *user;
   // How far it is.
   int cursor;                     // group index of the peer looked at next
-  size_t at;                      // elements or bytes of the direct work done
+  int block;                      // blocks of the direct work done, and
+  size_t at;                      // elements or bytes of it, or of the next block
+  size_t extent;                  // elements of the longest contribution or block that goes through the stages
   uint32_t chunks, in, done, out; // staged work, in chunks
+  uint32_t entry;                 // receive: sequence of the send that it was matched with
 };
 
 // How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
@@ -273,7 +296,9 @@ struct tr_group {
   uint32_t ended;      // all collectives before it have ended here
   uint32_t ended_bits; // bit i: collective ended + i has ended
   uint32_t all_ended;  // all collectives before it had ended everywhere when last looked
-  uint32_t *send_next, *send_posted, *recv_next, *recv_taken; // per group index
+  // Per group index. Sends: started, posted. Receives: started; sends before `matched` have found their receive, of
+  // those from there on the ones with a bit; nonzero while the channel's grant is in use.
+  uint32_t *send_next, *send_posted, *recv_next, *matched, *matched_bits, *granting;
   tr_request *free;
   void *blocks; // list of request blocks
 };
@@ -303,8 +328,9 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
 void tr__comm_set_first_sequence(tr_comm *comm, uint32_t sequence);
 
 const char *tr__kind_name(tr__kind kind); // "all-reduce"
-static inline int tr__kind_reduces(tr__kind kind) {
-  return kind == TR__ALLREDUCE || kind == TR__REDUCE_SCATTER || kind == TR__REDUCE_SCATTER_V;
+static inline int tr__kind_reduces(tr__kind kind) { return kind >= TR__ALLREDUCE && kind <= TR__REDUCE_SCATTER_V; }
+static inline int tr__kind_has_root(tr__kind kind) {
+  return kind == TR__REDUCE || kind == TR__BROADCAST || kind == TR__GATHER || kind == TR__SCATTER;
 }
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point);
 static inline void tr__hook(tr_comm *comm, tr__kind kind, tr__point point) {
@@ -328,6 +354,8 @@ tr_status tr__slot_join(tr_group *group, const char *name);
 void tr__slot_leave(tr_group *group);
 tr_request *tr__request_new(tr_group *group, tr__kind kind);
 void tr__request_recycle(tr_request *request);
+// Begin; then wait for it, or hand it out.
+tr_status tr__request_start(tr_request *request, tr_request **out);
 void tr__request_unlink(tr_request *request); // from the requests under way
 // Stop the job; returns the job's error.
 tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...)
@@ -336,6 +364,7 @@ void tr__progress(tr_comm *comm); // one step of every request under way
 
 // Channel operations of the shm engine (courier.c).
 tr_status tr__courier_step(tr_request *request);
+void tr__courier_drop(tr_request *request);
 
 // ---- waiting (wait.c) ---------------------------------------------------------------------------
 
@@ -368,6 +397,13 @@ int tr__reduce_supported(tr_dtype type, tr_reduce_op op);
 // `type`, or f32 for a narrow floating type.
 void tr__reduce(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
                 char *const *dst, size_t n);
+// The same for one instruction set each (reduce_body.h).
+void tr__reduce_base(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
+                     char *const *dst, size_t n);
+void tr__reduce_avx2(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
+                     char *const *dst, size_t n);
+void tr__reduce_avx512(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
+                       char *const *dst, size_t n);
 // Reduce-scatter-v: `count` elements of this rank's part are written now; tell of all whole grains of them.
 void tr__tell_part(tr_request *r, size_t count);
 

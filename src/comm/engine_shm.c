@@ -1,274 +1,53 @@
 // SPDX-License-Identifier: MIT
-// Collectives over shared memory: one state machine for all of them; the table at the end says what each does.
+// Collectives over shared memory: one state machine for all of them; shm_reduce.c and shm_move.c say what each does.
 //
 //         post record           all records there, equal
 //   POST -------------> GATHERING ---------------------> inline:   combine all payloads, end
 //                                                        WORKING:  others' buffers in place -> LEAVING -> end
 //                                                        STAGING:  chunks through the stages -> end
 //
-//   path     when                        all-reduce of n bytes: bytes read and written per rank, flag phases
-//   inline   payload <= 2 KiB            P n, n     one: everybody reads all payloads
-//   direct   what others read is in an   n, n       two: "my buffer is ready", "my slice is done"; the owner of a
-//            arena on every rank                    slice reads its P copies and stores into all P buffers
-//   staged   otherwise                   3 n, 3 n   the same two per 256 KiB chunk, on the stages' double buffers
+//   path     when                            flag phases
+//   inline   contribution <= 2 KiB           one: everybody reads all payloads
+//   direct   the buffers that others use     two: "my buffer is ready", "I have done my part"
+//            are in arenas on every rank
+//   staged   otherwise                       the same two per 256 KiB chunk, on the stages' double buffers
 //
 // Each rank computes the elements it owns in fixed order, so all ranks get equal bits on any path. Records are a
 // ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
 // operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage
 // of a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
-#include "comm_internal.h"
+#include "shm_internal.h"
 #include <stdio.h>
-#include <string.h>
 
-enum {
-  SMALL_TOTAL = 32 * 1024, // most bytes that all payloads of an inline operation may have together
-  GRAIN = 32,              // slices start on multiples of this many elements
-};
-
-typedef struct collective {
-  size_t (*payload)(const tr_request *r);    // bytes of one rank's contribution
-  void (*combine)(tr_request *r);            // inline: from all payloads to dst
-  int (*work)(tr_request *r);                // direct: one bounded piece; nonzero when all is done
-  int (*free_to_leave)(const tr_request *r); // direct: nobody reads this rank's buffers, do not wait; NULL: wait
-  int only_root;                             // only the root contributes
-  size_t (*chunk)(const tr_request *r);      // staged: elements per chunk
-  // staged: n elements from `at` into this rank's stage; then from all stages; then from this rank's to dst (or NULL)
-  void (*stage_in)(tr_request *r, size_t at, size_t n);
-  void (*stage_work)(tr_request *r, size_t at, size_t n, int half);
-  void (*stage_out)(tr_request *r, size_t at, size_t n, int half);
-} collective;
-
-static const collective collectives[TR__KINDS];
-
-// ---- where things are ---------------------------------------------------------------------------
-
-static tr__ring *ring_of(const tr_group *g, int index) { return tr__ring_of(g->comm->job, g->slot, g->ranks[index]); }
-static tr__record *record_of(const tr_request *r, int index) {
-  return &ring_of(r->group, index)->record[r->seq % TR__RING];
-}
-static char *half_of(const tr_request *r, int index, int half) {
-  return tr__stage_of(r->group->comm->job, r->group->slot, r->group->ranks[index])->half[half];
-}
-static char *buffer_of(const tr_request *r, int index) {
-  return r->group->comm->job->arenas + record_of(r, index)->place;
-}
-static int contributes(const tr_request *r, int index) { return !collectives[r->kind].only_root || index == r->root; }
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-static void copy(char *dst, const char *src, size_t nbyte) {
-  if (nbyte && dst != src) memcpy(dst, src, nbyte);
-}
-
-// dst = op over the ranks' buffers, from a table of one address per rank.
-static void reduce(const tr_request *r, const char **src, int ndst, char **dst, size_t n) {
-  tr_dtype to = r->kind == TR__REDUCE_SCATTER_V ? r->dst_type : r->type;
-  tr__reduce(r->type, to, r->op, r->group->size, src, ndst, dst, n);
-}
-
-// ---- sizes --------------------------------------------------------------------------------------
-
-static size_t payload_nbyte(const tr_request *r) { return r->nbyte; }
-static size_t chunk_whole(const tr_request *r) { return TR__STAGE / r->width; }
-static size_t chunk_shared(const tr_request *r) { return TR__STAGE / (r->width * (size_t)r->group->size); }
-
-static int is_inline(const tr_request *r) {
-  size_t payload = collectives[r->kind].payload(r), ranks = contributes(r, -1) ? (size_t)r->group->size : 1;
-  return payload <= TR__INLINE && payload * ranks <= SMALL_TOTAL;
-}
-
-// ---- all-reduce ---------------------------------------------------------------------------------
-
-static void allreduce_combine(tr_request *r) {
-  const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = (const char *)record_of(r, i)->payload;
-  reduce(r, src, 1, &r->dst, r->nelem);
-}
-
-static int allreduce_work(tr_request *r) {
-  int size = r->group->size;
-  size_t start, count, n = TR__PIECE / r->width / (size_t)size;
-  tr_slice(r->nelem, size, r->group->index, GRAIN, &start, &count);
-  n = smaller(n > GRAIN ? n : GRAIN, count - r->at);
-  const char *src[TR__RANKS];
-  char *dst[TR__RANKS];
-  for (int i = 0; i < size; i++) src[i] = dst[i] = buffer_of(r, i) + (start + r->at) * r->width;
-  reduce(r, src, size, dst, n);
-  r->at += n;
-  return r->at == count;
-}
-
-static void allreduce_stage_in(tr_request *r, size_t at, size_t n) {
-  copy(half_of(r, r->group->index, (int)(r->in & 1)), r->src + at * r->width, n * r->width);
-}
-
-static void allreduce_stage_work(tr_request *r, size_t at, size_t n, int half) {
-  (void)at;
-  size_t start, count;
-  tr_slice(n, r->group->size, r->group->index, GRAIN, &start, &count);
-  const char *src[TR__RANKS];
-  char *dst[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = dst[i] = half_of(r, i, half) + start * r->width;
-  reduce(r, src, r->group->size, dst, count);
-}
-
-static void allreduce_stage_out(tr_request *r, size_t at, size_t n, int half) {
-  copy(r->dst + at * r->width, half_of(r, r->group->index, half), n * r->width);
-}
-
-// ---- reduce-scatter: the same without storing into others' buffers ------------------------------
-
-static void reduce_scatter_combine(tr_request *r) {
-  const char *src[TR__RANKS];
-  size_t own = (size_t)r->group->index * r->nelem * r->width;
-  for (int i = 0; i < r->group->size; i++) src[i] = (const char *)record_of(r, i)->payload + own;
-  reduce(r, src, 1, &r->dst, r->nelem);
-}
-
-static int reduce_scatter_work(tr_request *r) {
-  size_t n = TR__PIECE / r->width / (size_t)r->group->size;
-  n = smaller(n > GRAIN ? n : GRAIN, r->nelem - r->at);
-  const char *src[TR__RANKS];
-  size_t own = ((size_t)r->group->index * r->nelem + r->at) * r->width;
-  for (int i = 0; i < r->group->size; i++) src[i] = buffer_of(r, i) + own;
-  char *dst = r->dst + r->at * r->width;
-  reduce(r, src, 1, &dst, n);
-  r->at += n;
-  return r->at == r->nelem;
-}
-
-// A chunk holds the same n elements of every rank's block, one after the other.
-static void reduce_scatter_stage_in(tr_request *r, size_t at, size_t n) {
-  char *stage = half_of(r, r->group->index, (int)(r->in & 1));
-  for (int i = 0; i < r->group->size; i++)
-    copy(stage + (size_t)i * n * r->width, r->src + ((size_t)i * r->nelem + at) * r->width, n * r->width);
-}
-
-static void reduce_scatter_stage_work(tr_request *r, size_t at, size_t n, int half) {
-  const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = half_of(r, i, half) + (size_t)r->group->index * n * r->width;
-  char *dst = r->dst + at * r->width;
-  reduce(r, src, 1, &dst, n);
-}
-
-// ---- reduce-scatter of uneven parts -------------------------------------------------------------
-
-static size_t own_start(const tr_request *r) { return r->start[r->group->index]; }
-static size_t own_count(const tr_request *r) { return r->start[r->group->index + 1] - own_start(r); }
-
-// Elements [at, at + n) of this rank's part, from a table of one address per rank.
-static void reduce_part(tr_request *r, const char **src, size_t at, size_t n) {
-  char *dst = r->dst + at * tr_dtype_size(r->dst_type);
-  reduce(r, src, 1, &dst, n);
-  tr__tell_part(r, at + n);
-}
-
-static void reduce_scatter_v_combine(tr_request *r) {
-  const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = (const char *)record_of(r, i)->payload + own_start(r) * r->width;
-  reduce_part(r, src, 0, own_count(r));
-}
-
-// Pieces of whole grains, so that each is told of while it is in the cache.
-static int reduce_scatter_v_work(tr_request *r) {
-  size_t n = TR__PIECE / r->width / (size_t)r->group->size, left = own_count(r) - r->at;
-  n = n > r->grain ? n / r->grain * r->grain : r->grain;
-  n = smaller(n, left);
-  const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = buffer_of(r, i) + (own_start(r) + r->at) * r->width;
-  reduce_part(r, src, r->at, n);
-  r->at += n;
-  return n == left;
-}
-
-// A chunk is a range of the whole; each rank sums what of it is its own.
-static void reduce_scatter_v_stage_work(tr_request *r, size_t at, size_t n, int half) {
-  size_t first = own_start(r), last = first + own_count(r);
-  size_t begin = at > first ? at : first, end = smaller(at + n, last);
-  if (begin >= end) return;
-  const char *src[TR__RANKS];
-  for (int i = 0; i < r->group->size; i++) src[i] = half_of(r, i, half) + (begin - at) * r->width;
-  reduce_part(r, src, begin - first, end - begin);
-}
-
-// ---- all-gather and broadcast: pull -------------------------------------------------------------
-
-static void allgather_combine(tr_request *r) {
-  for (int i = 0; i < r->group->size; i++)
-    copy(r->dst + (size_t)i * r->nbyte, (const char *)record_of(r, i)->payload, r->nbyte);
-}
-
-// `at` counts bytes over all blocks, beginning with our own, so that ranks do not all read the same source first.
-static int allgather_work(tr_request *r) {
-  size_t size = (size_t)r->group->size, block = r->at / r->nbyte, within = r->at % r->nbyte;
-  size_t index = ((size_t)r->group->index + block) % size;
-  size_t n = smaller(TR__PIECE, r->nbyte - within);
-  const char *src = (int)index == r->group->index ? r->src : buffer_of(r, (int)index);
-  copy(r->dst + index * r->nbyte + within, src + within, n);
-  r->at += n;
-  return r->at == size * r->nbyte;
-}
-
-static void allgather_stage_work(tr_request *r, size_t at, size_t n, int half) {
-  for (int i = 0; i < r->group->size; i++)
-    copy(r->dst + (size_t)i * r->nbyte + at * r->width, half_of(r, i, half), n * r->width);
-}
-
-static void broadcast_combine(tr_request *r) {
-  if (r->group->index != r->root) copy(r->dst, (const char *)record_of(r, r->root)->payload, r->nbyte);
-}
-
-static int broadcast_work(tr_request *r) {
-  if (r->group->index == r->root) return 1;
-  size_t n = smaller(TR__PIECE, r->nbyte - r->at);
-  copy(r->dst + r->at, buffer_of(r, r->root) + r->at, n);
-  r->at += n;
-  return r->at == r->nbyte;
-}
-
-static int broadcast_free_to_leave(const tr_request *r) { return r->group->index != r->root; }
-
-static void broadcast_stage_work(tr_request *r, size_t at, size_t n, int half) {
-  if (r->group->index != r->root) copy(r->dst + at * r->width, half_of(r, r->root, half), n * r->width);
-}
+enum { SMALL_TOTAL = 32 * 1024 }; // most bytes that all payloads of an inline operation may have together
 
 static void barrier_combine(tr_request *r) { (void)r; }
+static const tr__collective barrier = {.combine = barrier_combine};
 
-static const collective collectives[TR__KINDS] = {
-    [TR__ALLREDUCE] = {.payload = payload_nbyte,
-                       .combine = allreduce_combine,
-                       .work = allreduce_work,
-                       .chunk = chunk_whole,
-                       .stage_in = allreduce_stage_in,
-                       .stage_work = allreduce_stage_work,
-                       .stage_out = allreduce_stage_out},
-    [TR__REDUCE_SCATTER] = {.payload = payload_nbyte,
-                            .combine = reduce_scatter_combine,
-                            .work = reduce_scatter_work,
-                            .chunk = chunk_shared,
-                            .stage_in = reduce_scatter_stage_in,
-                            .stage_work = reduce_scatter_stage_work},
-    [TR__REDUCE_SCATTER_V] = {.payload = payload_nbyte,
-                              .combine = reduce_scatter_v_combine,
-                              .work = reduce_scatter_v_work,
-                              .chunk = chunk_whole,
-                              .stage_in = allreduce_stage_in,
-                              .stage_work = reduce_scatter_v_stage_work},
-    [TR__ALLGATHER] = {.payload = payload_nbyte,
-                       .combine = allgather_combine,
-                       .work = allgather_work,
-                       .chunk = chunk_whole,
-                       .stage_in = allreduce_stage_in,
-                       .stage_work = allgather_stage_work},
-    [TR__BROADCAST] = {.payload = payload_nbyte,
-                       .combine = broadcast_combine,
-                       .work = broadcast_work,
-                       .free_to_leave = broadcast_free_to_leave,
-                       .only_root = 1,
-                       .chunk = chunk_whole,
-                       .stage_in = allreduce_stage_in,
-                       .stage_work = broadcast_stage_work},
-    [TR__BARRIER] = {.payload = payload_nbyte, .combine = barrier_combine},
+static const tr__collective *const collectives[TR__KINDS] = {
+    [TR__ALLREDUCE] = &tr__shm_allreduce,
+    [TR__REDUCE] = &tr__shm_reduce,
+    [TR__REDUCE_SCATTER] = &tr__shm_reduce_scatter,
+    [TR__REDUCE_SCATTER_V] = &tr__shm_reduce_scatter_v,
+    [TR__ALLGATHER] = &tr__shm_allgather,
+    [TR__ALLGATHER_V] = &tr__shm_allgather_v,
+    [TR__ALLTOALL] = &tr__shm_alltoall,
+    [TR__ALLTOALL_V] = &tr__shm_alltoall_v,
+    [TR__BROADCAST] = &tr__shm_broadcast,
+    [TR__GATHER] = &tr__shm_gather,
+    [TR__SCATTER] = &tr__shm_scatter,
+    [TR__BARRIER] = &barrier,
 };
+
+static tr__ring *ring_of(const tr_group *g, int index) { return tr__shm_ring(g, index); }
+static tr__record *record_of(const tr_request *r, int index) { return tr__shm_record(r, index); }
+
+static int contributes(const tr_request *r) { return !collectives[r->kind]->only_root || r->group->index == r->root; }
+
+// All-to-all-v alone has contributions of which others know nothing beforehand.
+static int is_inline(const tr_request *r) {
+  return r->most <= TR__INLINE && r->all <= SMALL_TOTAL && !collectives[r->kind]->post;
+}
 
 // ---- posting and agreeing -----------------------------------------------------------------------
 
@@ -287,20 +66,27 @@ static int may_post(tr_request *r) {
   return tr__ahead(r->seq, least) < TR__RING;
 }
 
+static void fill(tr_request *r, tr__record *record) {
+  const tr__job *job = r->group->comm->job;
+  record->place = tr__job_place(job, r->src, r->nbyte);
+  record->dst_place = r->dst_nbyte ? tr__job_place(job, r->dst, r->dst_nbyte) : TR__PRIVATE;
+}
+
 static void post(tr_request *r) {
   tr_group *g = r->group;
   tr__record *record = record_of(r, g->index);
-  record->kind = (uint8_t)r->kind;
-  record->type = (uint8_t)r->type;
-  record->op = (uint8_t)r->op;
-  record->root = r->root;
-  record->nelem = r->nelem;
-  int small = is_inline(r);
-  record->place = small ? TR__PRIVATE : tr__job_place(g->comm->job, r->src, r->nbyte);
-  if (small && contributes(r, g->index)) copy((char *)record->payload, r->src, r->nbyte);
-  atomic_store_explicit(&record->stage_in, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->stage_done, 0, memory_order_relaxed);
-  atomic_store_explicit(&record->finished, 0, memory_order_relaxed);
+  record->call =
+      (tr__call){.kind = (uint8_t)r->kind, .type = (uint8_t)r->type, .op = (uint8_t)r->op, .root = r->root};
+  record->call.nelem = r->nelem;
+  if (is_inline(r)) {
+    if (contributes(r)) tr__shm_copy((char *)record->payload, r->src, r->nbyte);
+  } else {
+    (collectives[r->kind]->post ? collectives[r->kind]->post : fill)(r, record);
+    atomic_store_explicit(&record->stage_in, 0, memory_order_relaxed);
+    atomic_store_explicit(&record->stage_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&record->stage_out, 0, memory_order_relaxed);
+    atomic_store_explicit(&record->finished, 0, memory_order_relaxed);
+  }
   atomic_store_explicit(&record->ready, tr__tag(g->epoch, r->seq), memory_order_release);
   tr__worked(g->comm);
   tr__hook(g->comm, r->kind, TR__AT_READY);
@@ -328,16 +114,17 @@ static int all_finished(tr_request *r) {
 }
 
 static int equal_calls(const tr__record *a, const tr__record *b) {
-  return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root && a->nelem == b->nelem;
+  return memcmp(&a->call, &b->call, sizeof a->call) == 0; // without padding
 }
 
-static void describe_call(const tr__record *c, char *out, size_t nbyte) {
+static void describe_call(const tr__call *c, char *out, size_t nbyte) {
   static const char *const ops[] = {"sum", "max", "average"};
-  char extra[48] = "";
-  if (tr__kind_reduces((tr__kind)c->kind)) snprintf(extra, sizeof extra, ", %s", ops[c->op]);
-  if (c->kind == TR__BROADCAST) snprintf(extra, sizeof extra, ", root %d", c->root);
-  snprintf(out, nbyte, "%s(%llu %s%s)", tr__kind_name((tr__kind)c->kind), (unsigned long long)c->nelem,
-           tr_dtype_name((tr_dtype)c->type), extra);
+  tr__kind kind = (tr__kind)c->kind;
+  char count[32] = "", op[24] = "", root[24] = "";
+  if (kind != TR__ALLTOALL_V) snprintf(count, sizeof count, "%llu ", (unsigned long long)c->nelem);
+  if (tr__kind_reduces(kind)) snprintf(op, sizeof op, ", %s", ops[c->op]);
+  if (tr__kind_has_root(kind)) snprintf(root, sizeof root, ", root %d", c->root);
+  snprintf(out, nbyte, "%s(%s%s%s%s)", tr__kind_name(kind), count, tr_dtype_name((tr_dtype)c->type), op, root);
 }
 
 // The call most ranks made is taken as meant; the first rank that made another one is to blame. Same on every rank.
@@ -350,9 +137,9 @@ static tr_status disagree(tr_request *r) {
     if (same > most) meant = i, most = same;
   }
   while (equal_calls(record_of(r, meant), record_of(r, differs))) differs++;
-  char a[80], b[80];
-  describe_call(record_of(r, differs), a, sizeof a);
-  describe_call(record_of(r, meant), b, sizeof b);
+  char a[120], b[120];
+  describe_call(&record_of(r, differs)->call, a, sizeof a);
+  describe_call(&record_of(r, meant)->call, b, sizeof b);
   return tr__fail(g->comm, g->ranks[differs], TR_ERR_USAGE,
                   "operation #%u of group '%s' differs: rank %d called %s, rank %d called %s", r->seq - g->base + 1,
                   g->name, g->ranks[differs], a, g->ranks[meant], b);
@@ -362,7 +149,7 @@ static tr_status agree(tr_request *r) {
   const tr__record *own = record_of(r, r->group->index);
   for (int i = 0; i < r->group->size; i++)
     if (!equal_calls(own, record_of(r, i))) return disagree(r);
-  return TR_OK;
+  return collectives[r->kind]->check ? collectives[r->kind]->check(r) : TR_OK;
 }
 
 // ---- the paths ----------------------------------------------------------------------------------
@@ -381,34 +168,29 @@ static tr_status end(tr_request *r) {
   return TR_OK;
 }
 
-static tr__phase choose_path(const tr_request *r) {
-  for (int i = 0; i < r->group->size; i++)
-    if (contributes(r, i) && record_of(r, i)->place == TR__PRIVATE) return TR__STAGING;
-  return TR__WORKING;
-}
-
 static void begin_path(tr_request *r) {
-  const collective *c = &collectives[r->kind];
+  const tr__collective *c = collectives[r->kind];
+  tr_comm_counters *counters = &r->group->comm->counters;
+  int direct = c->direct(r);
   r->cursor = 0;
   r->awaits = -1; // all are here; what follows is this rank's own work until it says otherwise
-  r->phase = choose_path(r);
-  tr_comm_counters *counters = &r->group->comm->counters;
-  *(r->phase == TR__STAGING ? &counters->bytes_staged : &counters->bytes_direct) += r->nbyte;
+  r->phase = direct ? TR__WORKING : TR__STAGING;
+  *(direct ? &counters->bytes_direct : &counters->bytes_staged) += r->nbyte;
   tr__at_work(r->group->comm);
-  if (r->phase == TR__STAGING) r->chunks = (uint32_t)((r->nelem + c->chunk(r) - 1) / c->chunk(r));
+  if (!direct) r->chunks = (uint32_t)((r->extent + c->chunk(r) - 1) / c->chunk(r));
   tr__hook(r->group->comm, r->kind, TR__AT_WORK);
 }
 
 static tr_status step_inline(tr_request *r) {
   tr__at_work(r->group->comm);
   tr__hook(r->group->comm, r->kind, TR__AT_WORK);
-  if (r->nelem) collectives[r->kind].combine(r);
+  if (r->nelem) collectives[r->kind]->combine(r);
   r->group->comm->counters.bytes_direct += r->nbyte;
   return end(r);
 }
 
 static tr_status step_working(tr_request *r) {
-  const collective *c = &collectives[r->kind];
+  const tr__collective *c = collectives[r->kind];
   tr__at_work(r->group->comm);
   int done = c->work(r);
   tr__worked(r->group->comm);
@@ -419,12 +201,20 @@ static tr_status step_working(tr_request *r) {
   return all_finished(r) ? end(r) : TR_PENDING;
 }
 
-// Have all ranks got past chunk `chunk`, in the counter chosen by `done`?
-static int all_past(tr_request *r, uint32_t chunk, int done) {
+typedef enum stage_counter { STAGE_IN, STAGE_DONE, STAGE_OUT } stage_counter;
+
+static _Atomic uint32_t *counter_of(tr__record *record, stage_counter counter) {
+  return counter == STAGE_IN ? &record->stage_in : counter == STAGE_DONE ? &record->stage_done : &record->stage_out;
+}
+
+static void count(tr_request *r, stage_counter counter, uint32_t chunks) {
+  atomic_store_explicit(counter_of(record_of(r, r->group->index), counter), chunks, memory_order_release);
+}
+
+// Have all ranks got past chunk `chunk`?
+static int all_past(tr_request *r, uint32_t chunk, stage_counter counter) {
   for (int i = 0; i < r->group->size; i++) {
-    tr__record *record = record_of(r, i);
-    uint32_t count = atomic_load_explicit(done ? &record->stage_done : &record->stage_in, memory_order_acquire);
-    if (count <= chunk) {
+    if (atomic_load_explicit(counter_of(record_of(r, i), counter), memory_order_acquire) <= chunk) {
       r->awaits = r->group->ranks[i];
       return 0;
     }
@@ -437,38 +227,43 @@ typedef struct chunk_range {
 } chunk_range;
 
 static chunk_range range_of(const tr_request *r, uint32_t chunk) {
-  size_t n = collectives[r->kind].chunk(r), at = (size_t)chunk * n;
-  return (chunk_range){at, smaller(n, r->nelem - at)};
+  size_t n = collectives[r->kind]->chunk(r), at = (size_t)chunk * n;
+  return (chunk_range){at, tr__smaller(n, r->extent - at)};
+}
+
+// Does nobody use any more what chunk `chunk` left in this rank's stage? What has a stage_out is read there by others.
+static int chunk_is_over(tr_request *r, uint32_t chunk) {
+  return collectives[r->kind]->stage_out ? all_past(r, chunk, STAGE_OUT) : r->out > chunk;
 }
 
 static int stage_in(tr_request *r) {
-  if (r->in == r->chunks || r->in - r->out >= 2) return 0;
+  if (r->in == r->chunks || (r->in >= 2 && !chunk_is_over(r, r->in - 2))) return 0;
   tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->in);
-  if (contributes(r, r->group->index)) collectives[r->kind].stage_in(r, range.at, range.n);
+  if (contributes(r)) collectives[r->kind]->stage_in(r, range.at, range.n);
   r->in++;
-  atomic_store_explicit(&record_of(r, r->group->index)->stage_in, r->in, memory_order_release);
+  count(r, STAGE_IN, r->in);
   return 1;
 }
 
 static int stage_work(tr_request *r) {
-  if (r->done == r->in || !all_past(r, r->done, 0)) return 0;
+  if (r->done == r->in || !all_past(r, r->done, STAGE_IN)) return 0;
   tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->done);
-  collectives[r->kind].stage_work(r, range.at, range.n, (int)(r->done & 1));
+  collectives[r->kind]->stage_work(r, range.at, range.n, (int)(r->done & 1));
   r->done++;
-  atomic_store_explicit(&record_of(r, r->group->index)->stage_done, r->done, memory_order_release);
+  count(r, STAGE_DONE, r->done);
   return 1;
 }
 
-// Once everybody is past a chunk its half is this rank's again.
 static int stage_out(tr_request *r) {
-  if (r->out == r->done || !all_past(r, r->out, 1)) return 0;
+  if (r->out == r->done || !all_past(r, r->out, STAGE_DONE)) return 0;
   tr__at_work(r->group->comm);
   chunk_range range = range_of(r, r->out);
-  const collective *c = &collectives[r->kind];
+  const tr__collective *c = collectives[r->kind];
   if (c->stage_out) c->stage_out(r, range.at, range.n, (int)(r->out & 1));
   r->out++;
+  count(r, STAGE_OUT, r->out);
   return 1;
 }
 
@@ -484,7 +279,7 @@ static tr_status step_staging(tr_request *r) {
     r->awaits = -1; // who was missing a moment ago may have done its part meanwhile
     tr__worked(r->group->comm);
   }
-  return r->out == r->chunks ? end(r) : TR_PENDING;
+  return r->out == r->chunks && chunk_is_over(r, r->chunks - 1) ? end(r) : TR_PENDING;
 }
 
 static tr_status step_gathering(tr_request *r) {
@@ -503,7 +298,7 @@ static tr_status step_post(tr_request *r) {
 }
 
 static tr_status shm_step(tr_request *r) {
-  if (r->kind == TR__SEND || r->kind == TR__RECV) return tr__courier_step(r);
+  if (r->kind >= TR__SEND) return tr__courier_step(r);
   switch (r->phase) {
   case TR__POST: return step_post(r);
   case TR__GATHERING: return step_gathering(r);
@@ -514,9 +309,7 @@ static tr_status shm_step(tr_request *r) {
   return TR_PENDING;
 }
 
-static void shm_drop(tr_request *r) {
-  if (r->group->comm->courier_user == r) r->group->comm->courier_user = NULL;
-}
+static void shm_drop(tr_request *r) { tr__courier_drop(r); }
 
 const tr_engine tr__engine_shm = {
     .name = "shm",

@@ -29,6 +29,12 @@ int tr_group_size(const tr_group *group) { return group->size; }
 const char *tr_group_name(const tr_group *group) { return group->name; }
 int tr_group_member(const tr_group *group, int index) { return group->ranks[index]; }
 
+int tr_group_on_one_host(const tr_group *group) {
+  for (int i = 1; i < group->size; i++)
+    if (tr_comm_host(group->comm, group->ranks[i]) != tr_comm_host(group->comm, group->ranks[0])) return 0;
+  return 1;
+}
+
 // ---- agreeing on a slot -------------------------------------------------------------------------
 
 static uint64_t key_of(const tr_group *g, const char *name) {
@@ -127,29 +133,40 @@ void tr__slot_leave(tr_group *g) {
 
 // ---- the object ---------------------------------------------------------------------------------
 
+// How many members from index i on are consecutive ranks: what they share lies side by side.
+static int run_of(const tr_group *g, int i) {
+  int n = 1;
+  while (i + n < g->size && g->ranks[i + n] == g->ranks[i] + n) n++;
+  return n;
+}
+
 // Which record an operation gets changes from step to step, and others are looked at only when a wait is long: their pages
-// are faulted in here, not in a step.
+// are faulted in here, not in a step. Threads have them in common, so each sees to its own.
 static void map_pages(const tr_group *g) {
   const tr__job *job = g->comm->job;
   if (g->engine == &tr__engine_self) return;
   tr_memory_map_pages(job->control, sizeof *job->control);
-  for (int i = 0; i < g->size; i++) {
-    tr_memory_map_pages(&job->page[g->ranks[i]], sizeof *job->page);
-    tr_memory_map_pages(tr__ring_of(job, g->slot, g->ranks[i]), sizeof(tr__ring));
+  int threads = job->options.mode == TR_LAUNCH_THREADS, first = threads ? g->index : 0;
+  for (int i = first, n; i < g->size && (!threads || i == first); i += n) {
+    n = threads ? 1 : run_of(g, i);
+    tr_memory_map_pages(&job->page[g->ranks[i]], (size_t)n * sizeof *job->page);
+    tr_memory_map_pages(tr__ring_of(job, g->slot, g->ranks[i]), (size_t)n * sizeof(tr__ring));
   }
 }
 
 // One block: the group, then its arrays.
 static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *name) {
   size_t count = (size_t)n;
-  tr_group *g = calloc(1, sizeof *g + 5 * count * sizeof(uint32_t));
+  tr_group *g = calloc(1, sizeof *g + 7 * count * sizeof(uint32_t));
   if (!g) return NULL;
   uint32_t *words = (uint32_t *)(void *)(g + 1);
   g->send_next = words;
   g->send_posted = words + count;
   g->recv_next = words + 2 * count;
-  g->recv_taken = words + 3 * count;
-  g->ranks = (int *)(void *)(words + 4 * count);
+  g->matched = words + 3 * count;
+  g->matched_bits = words + 4 * count;
+  g->granting = words + 5 * count;
+  g->ranks = (int *)(void *)(words + 6 * count);
   memcpy(g->ranks, ranks, count * sizeof *ranks);
   g->comm = comm;
   g->size = n;

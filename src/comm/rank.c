@@ -118,6 +118,15 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
 int tr_comm_rank(const tr_comm *comm) { return comm->rank; }
 int tr_comm_size(const tr_comm *comm) { return comm->job->options.nrank; }
 const char *tr_comm_engine(const tr_comm *comm) { return comm->engine->name; }
+int tr_comm_host(const tr_comm *comm, int rank) {
+  (void)comm;
+  (void)rank;
+  return 0;
+}
+int tr_comm_hosts(const tr_comm *comm) {
+  (void)comm;
+  return 1;
+}
 tr_arena *tr_comm_arena(tr_comm *comm) { return &comm->arena; }
 int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
 tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }

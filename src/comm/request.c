@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Operations from the caller's side: arguments checked, a request made and started, tested, waited for.
+// Operations under way: a request is made, started, tested, waited for.
 //
 // A request is a small state machine of the group's engine. Starting it appends it to the rank's list of
 // requests under way and takes the first step; tr_comm_progress, test and wait step every request in the
-// list, so requests may be tested in any order. A blocking call is start and wait. Requests come from a pool
-// of the group: after the first few steps of training nothing is allocated here.
+// list, so requests may be tested in any order. A blocking call (call.c) is start and wait. Requests come from a
+// pool of the group: after the first few steps of training nothing is allocated here.
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +19,16 @@ typedef struct request_block {
 static const char *const kind_names[TR__KINDS] = {
     [TR__NONE] = "nothing",
     [TR__ALLREDUCE] = "all-reduce",
+    [TR__REDUCE] = "reduce",
     [TR__REDUCE_SCATTER] = "reduce-scatter",
     [TR__REDUCE_SCATTER_V] = "reduce-scatter-v",
     [TR__ALLGATHER] = "all-gather",
+    [TR__ALLGATHER_V] = "all-gather-v",
+    [TR__ALLTOALL] = "all-to-all",
+    [TR__ALLTOALL_V] = "all-to-all-v",
     [TR__BROADCAST] = "broadcast",
+    [TR__GATHER] = "gather",
+    [TR__SCATTER] = "scatter",
     [TR__BARRIER] = "barrier",
     [TR__SEND] = "send",
     [TR__RECV] = "receive",
@@ -31,10 +37,16 @@ static const char *const kind_names[TR__KINDS] = {
 static const char *const hook_names[TR__KINDS] = {
     [TR__NONE] = "none",
     [TR__ALLREDUCE] = "allreduce",
+    [TR__REDUCE] = "reduce",
     [TR__REDUCE_SCATTER] = "reduce_scatter",
     [TR__REDUCE_SCATTER_V] = "reduce_scatter_v",
     [TR__ALLGATHER] = "allgather",
+    [TR__ALLGATHER_V] = "allgather_v",
+    [TR__ALLTOALL] = "alltoall",
+    [TR__ALLTOALL_V] = "alltoall_v",
     [TR__BROADCAST] = "broadcast",
+    [TR__GATHER] = "gather",
+    [TR__SCATTER] = "scatter",
     [TR__BARRIER] = "barrier",
     [TR__SEND] = "send",
     [TR__RECV] = "recv",
@@ -179,7 +191,7 @@ tr_status tr_request_wait(tr_request *r) {
   return stopping < 0 ? give_up(r, stopping) : collect(r);
 }
 
-static tr_status start_request(tr_request *r, tr_request **out) {
+tr_status tr__request_start(tr_request *r, tr_request **out) {
   tr_comm *comm = r->group->comm;
   tr__hook(comm, r->kind, TR__AT_START);
   comm->counters.operations++;
@@ -189,160 +201,4 @@ static tr_status start_request(tr_request *r, tr_request **out) {
   if (r->status < 0) return collect(r);
   *out = r;
   return TR_OK;
-}
-
-// ---- arguments ----------------------------------------------------------------------------------
-
-static tr_status check_call(const tr_group *g, tr__kind kind, const void *a, const void *b, size_t nelem,
-                            tr_dtype type) {
-  const char *name = tr__kind_name(kind);
-  if ((unsigned)type >= TR_DTYPE_COUNT)
-    return tr_error(TR_ERR_USAGE, "%s of group '%s': no such type: %d", name, g->name, (int)type);
-  size_t total;
-  if (__builtin_mul_overflow(nelem, tr_dtype_size(type) * (size_t)g->size, &total) || total > SIZE_MAX / 2)
-    return tr_error(TR_ERR_USAGE, "%s of group '%s': %zu elements for each of %d ranks are too many", name, g->name,
-                    nelem, g->size);
-  if (nelem && (!a || !b))
-    return tr_error(TR_ERR_USAGE, "%s of group '%s': no buffer for %zu elements", name, g->name, nelem);
-  return tr_comm_check(g->comm);
-}
-
-static tr_status check_op(const tr_group *g, tr__kind kind, tr_dtype type, tr_reduce_op op) {
-  if (tr__reduce_supported(type, op)) return TR_OK;
-  return tr_error(TR_ERR_USAGE,
-                  "%s of group '%s': operation %d does not work on %s: sum and max work on all types, "
-                  "average on floating ones",
-                  tr__kind_name(kind), g->name, (int)op, (unsigned)type < TR_DTYPE_COUNT ? tr_dtype_name(type) : "?");
-}
-
-static tr_status check_index(const tr_group *g, tr__kind kind, int index) {
-  if (index >= 0 && index < g->size) return TR_OK;
-  return tr_error(TR_ERR_USAGE, "%s of group '%s': index %d is not in the group: 0 to %d are", tr__kind_name(kind),
-                  g->name, index, g->size - 1);
-}
-
-static tr_status no_memory(const tr_group *g, tr__kind kind) {
-  return tr_error(TR_ERR_MEMORY, "%s of group '%s': no memory for a request", tr__kind_name(kind), g->name);
-}
-
-static tr_request *new_collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
-                                  tr_reduce_op op, int root) {
-  tr_request *r = tr__request_new(g, kind);
-  if (!r) return NULL;
-  r->src = src;
-  r->dst = dst;
-  r->nelem = nelem;
-  r->type = type;
-  r->op = op;
-  r->root = root;
-  r->width = tr_dtype_size(type);
-  r->nbyte = nelem * r->width * (kind == TR__REDUCE_SCATTER ? (size_t)g->size : 1);
-  r->seq = g->next++;
-  return r;
-}
-
-static tr_status collective(tr_group *g, tr__kind kind, const void *src, void *dst, size_t nelem, tr_dtype type,
-                            tr_reduce_op op, int root, tr_request **out) {
-  tr_request *r = new_collective(g, kind, src, dst, nelem, type, op, root);
-  return r ? start_request(r, out) : no_memory(g, kind);
-}
-
-static tr_status channel_call(tr_group *g, tr__kind kind, int peer, const void *src, void *dst, size_t nbyte,
-                              tr_request **out) {
-  TR_TRY(check_index(g, kind, peer));
-  TR_TRY(check_call(g, kind, src ? src : dst, dst ? dst : src, nbyte, TR_U8));
-  tr_request *r = tr__request_new(g, kind);
-  if (!r) return no_memory(g, kind);
-  r->src = src;
-  r->dst = dst;
-  r->nelem = r->nbyte = nbyte;
-  r->width = 1;
-  r->type = TR_U8;
-  r->root = peer;
-  r->seq = (kind == TR__SEND ? g->send_next : g->recv_next)[peer]++;
-  return start_request(r, out);
-}
-
-// ---- the calls ----------------------------------------------------------------------------------
-
-tr_status tr_group_allreduce(tr_group *g, void *data, size_t nelem, tr_dtype type, tr_reduce_op op,
-                             tr_request **request) {
-  TR_TRY(check_op(g, TR__ALLREDUCE, type, op));
-  TR_TRY(check_call(g, TR__ALLREDUCE, data, data, nelem, type));
-  return collective(g, TR__ALLREDUCE, data, data, nelem, type, op, 0, request);
-}
-
-tr_status tr_group_reduce_scatter(tr_group *g, void *src, void *dst, size_t nelem, tr_dtype type, tr_reduce_op op,
-                                  tr_request **request) {
-  TR_TRY(check_op(g, TR__REDUCE_SCATTER, type, op));
-  TR_TRY(check_call(g, TR__REDUCE_SCATTER, src, dst, nelem, type));
-  return collective(g, TR__REDUCE_SCATTER, src, dst, nelem, type, op, 0, request);
-}
-
-static uint32_t hash_starts(const size_t *start, int n) {
-  uint64_t h = 0x9e3779b97f4a7c15u;
-  for (int i = 0; i < n; i++) h = (h ^ start[i]) * 0x100000001b3u, h ^= h >> 29;
-  return (uint32_t)(h >> 32) & 0x7fffffffu;
-}
-
-static tr_status check_parts(const tr_group *g, const size_t *start, tr_dtype type, tr_dtype dst_type) {
-  const char *name = tr__kind_name(TR__REDUCE_SCATTER_V);
-  for (int i = 0; i < g->size; i++)
-    if (start[i] > start[i + 1])
-      return tr_error(TR_ERR_USAGE, "%s of group '%s': part %d starts at %zu and ends at %zu", name, g->name, i,
-                      start[i], start[i + 1]);
-  int widens = dst_type == TR_F32 && (type == TR_BF16 || type == TR_F16);
-  if (dst_type == type || widens) return TR_OK;
-  return tr_error(TR_ERR_USAGE, "%s of group '%s': sums of this type go to the same type, or f32 for narrow floats",
-                  name, g->name);
-}
-
-void tr__tell_part(tr_request *r, size_t count) {
-  size_t all = r->start[r->group->index + 1] - r->start[r->group->index];
-  size_t whole = count == all ? all : count / r->grain * r->grain;
-  if (r->done_part && whole > r->told) r->done_part(r->user, r->told, whole - r->told);
-  r->told = whole;
-}
-
-tr_status tr_group_reduce_scatter_v(tr_group *g, void *src, void *dst, const size_t *start, tr_dtype type,
-                                    tr_dtype dst_type, tr_reduce_op op, size_t grain, tr_part_done done, void *user,
-                                    tr_request **request) {
-  TR_TRY(check_op(g, TR__REDUCE_SCATTER_V, type, op));
-  TR_TRY(check_parts(g, start, type, dst_type));
-  size_t total = start[g->size], own = start[g->index + 1] - start[g->index];
-  TR_TRY(check_call(g, TR__REDUCE_SCATTER_V, src, own ? dst : src, total, type));
-  tr_request *r =
-      new_collective(g, TR__REDUCE_SCATTER_V, src, dst, total, type, op, (int)hash_starts(start, g->size + 1));
-  if (!r) return no_memory(g, TR__REDUCE_SCATTER_V);
-  r->start = start;
-  r->dst_type = dst_type;
-  r->grain = grain ? grain : 1;
-  r->done_part = done;
-  r->user = user;
-  return start_request(r, request);
-}
-
-tr_status tr_group_allgather(tr_group *g, const void *src, void *dst, size_t nelem, tr_dtype type,
-                             tr_request **request) {
-  TR_TRY(check_call(g, TR__ALLGATHER, src, dst, nelem, type));
-  return collective(g, TR__ALLGATHER, src, dst, nelem, type, TR_SUM, 0, request);
-}
-
-tr_status tr_group_broadcast(tr_group *g, void *data, size_t nelem, tr_dtype type, int root, tr_request **request) {
-  TR_TRY(check_index(g, TR__BROADCAST, root));
-  TR_TRY(check_call(g, TR__BROADCAST, data, data, nelem, type));
-  return collective(g, TR__BROADCAST, data, data, nelem, type, TR_SUM, root, request);
-}
-
-tr_status tr_group_barrier(tr_group *g) {
-  TR_TRY(tr_comm_check(g->comm));
-  return collective(g, TR__BARRIER, NULL, NULL, 0, TR_U8, TR_SUM, 0, NULL);
-}
-
-tr_status tr_group_send(tr_group *g, int to, const void *data, size_t nbyte, tr_request **request) {
-  return channel_call(g, TR__SEND, to, data, NULL, nbyte, request);
-}
-
-tr_status tr_group_recv(tr_group *g, int from, void *data, size_t nbyte, tr_request **request) {
-  return channel_call(g, TR__RECV, from, NULL, data, nbyte, request);
 }

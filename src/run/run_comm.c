@@ -60,7 +60,8 @@ static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **requ
   bucket_range(run, op, &first, &count);
   if (run->shares) return start_own_part(run, op, first, count, request);
   if (run->dp == 1) return TR_OK;
-  return tr_group_allreduce(run->options.dp, element(run, run->partial, first), count, run->wide, TR_SUM, request);
+  char *sums = element(run, run->partial, first);
+  return tr_group_allreduce(run->options.dp, sums, sums, count, run->wide, TR_SUM, request);
 }
 
 // grad_sync every: the micro-batch's sum joins the step's.

@@ -106,7 +106,7 @@ static tr_status bad_tensor(const tr__trainer *t, const char **name) {
     for (int64_t k = 0; k < layout->param_count[i] && !from_end; k++)
       if (!isfinite(g[layout->param_offset[i] + k])) from_end = layout->nparam - i;
   if (tr_comm_size(t->comm) > 1)
-    TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), &from_end, 1, TR_I32, TR_MAX, NULL));
+    TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), &from_end, &from_end, 1, TR_I32, TR_MAX, NULL));
   *name = from_end ? tr_model_param(t->plan->model, layout->nparam - from_end)->name
                    : "none (only the loss is not finite)";
   return TR_OK;

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EVENTS = 65536, STEPS = 3, ROUND_TRIPS = 8, PATH_BYTES = 3800 };
+enum { EVENTS = 65536, STEPS = 3, ROUND_TRIPS = 8, CLOCK_TAG = 0, PATH_BYTES = 3800 };
 
 // At least some whole steps, however long their program is.
 static uint64_t capacity_of(const tr_train_plan *plan) {
@@ -117,8 +117,8 @@ static tr_status ask_clock(tr__trainer *t, int rank) {
   ring->clock_error = INT64_MAX;
   for (int i = 0; i < ROUND_TRIPS; i++) {
     int64_t asked = tr_clock_ns(), told = 0;
-    TR_TRY(tr_group_send(world, rank, &asked, sizeof asked, NULL));
-    TR_TRY(tr_group_recv(world, rank, &told, sizeof told, NULL));
+    TR_TRY(tr_group_send(world, rank, CLOCK_TAG, &asked, sizeof asked, NULL));
+    TR_TRY(tr_group_recv(world, rank, CLOCK_TAG, &told, sizeof told, NULL));
     int64_t error = (tr_clock_ns() - asked + 1) / 2;
     if (error >= ring->clock_error) continue;
     ring->clock_error = error;
@@ -131,9 +131,9 @@ static tr_status tell_clock(const tr__trainer *t) {
   tr_group *world = tr_comm_world(t->comm);
   for (int i = 0; i < ROUND_TRIPS; i++) {
     int64_t asked;
-    TR_TRY(tr_group_recv(world, 0, &asked, sizeof asked, NULL));
+    TR_TRY(tr_group_recv(world, 0, CLOCK_TAG, &asked, sizeof asked, NULL));
     int64_t now = tr_clock_ns();
-    TR_TRY(tr_group_send(world, 0, &now, sizeof now, NULL));
+    TR_TRY(tr_group_send(world, 0, CLOCK_TAG, &now, sizeof now, NULL));
   }
   return TR_OK;
 }

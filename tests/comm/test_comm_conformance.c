@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "comm/comm_internal.h"
 #include "comm/conformance.h"
 
 static tr_status run(int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
@@ -37,9 +38,11 @@ static void every_group_size_conforms(void **state) {
     conforms(sizes[i], (cf_options){.large = sizes[i] == 2 ? 70003 : 12007});
 }
 
+static void begin_before_the_wrap(tr_comm *comm) { tr__comm_set_first_sequence(comm, 0xffffff00u); }
+
 static void sequences_may_wrap(void **state) {
   (void)state;
-  conforms(3, (cf_options){.large = 10007, .first = 0xffffff00u});
+  conforms(3, (cf_options){.large = 10007, .prepare = begin_before_the_wrap});
 }
 
 static void delays_change_nothing(void **state) {
@@ -53,7 +56,7 @@ static tr_status large_pieces(tr_comm *comm, void *user) {
   for (int place = 0; place < 2; place++) {
     size_t mark = tr_arena_mark(tr_comm_arena(comm));
     cf_buffer b = cf_take(comm, n * 4, place);
-    TR_TRY(cf_allreduce(tr_comm_world(comm), b.data, n, TR_F32, TR_SUM, 9));
+    TR_TRY(cf_allreduce(tr_comm_world(comm), b.data, b.data, n, TR_F32, TR_SUM, 9));
     TR_TRY(cf_broadcast(tr_comm_world(comm), b.data, n, TR_F32, 1, 10));
     TR_TRY(tr_group_barrier(tr_comm_world(comm)));
     cf_drop(b);
@@ -74,9 +77,10 @@ static tr_status count_paths(tr_comm *comm, void *user) {
   float *inside = tr_arena_alloc(tr_comm_arena(comm), sizeof outside[0]);
   memset(inside, 0, sizeof outside[0]);
   tr_comm_counters before = tr_comm_count(comm);
-  TR_TRY(tr_group_allreduce(tr_comm_world(comm), inside, 4096, TR_F32, TR_SUM, NULL));
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), inside, inside, 4096, TR_F32, TR_SUM, NULL));
   tr_comm_counters direct = tr_comm_count(comm);
-  TR_TRY(tr_group_allreduce(tr_comm_world(comm), outside[tr_comm_rank(comm)], 4096, TR_F32, TR_SUM, NULL));
+  float *own = outside[tr_comm_rank(comm)];
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), own, own, 4096, TR_F32, TR_SUM, NULL));
   tr_comm_counters staged = tr_comm_count(comm);
   if (direct.bytes_direct - before.bytes_direct != 16384 || direct.bytes_staged != before.bytes_staged)
     return tr_error(TR_ERR_VERIFY, "an arena buffer was staged");
@@ -94,24 +98,32 @@ static tr_status call_differently(tr_comm *comm, void *user) {
   int how = *(int *)user, odd = tr_comm_rank(comm) == 2;
   tr_group *world = tr_comm_world(comm);
   float *x = tr_arena_alloc(tr_comm_arena(comm), 40000);
+  float *y = tr_arena_alloc(tr_comm_arena(comm), 40000);
   memset(x, 0, 40000);
+  const size_t start[] = {0, 1000, 2000, odd ? 3001 : 3000, 4000}, even[] = {0, 100, 200, 300, 400};
   switch (how) {
-  case 0: return tr_group_allreduce(world, x, odd ? 200 : 100, TR_F32, TR_SUM, NULL);
-  case 1: return tr_group_allreduce(world, x, 10000, odd ? TR_BF16 : TR_F32, TR_SUM, NULL);
-  case 2: return tr_group_allreduce(world, x, 100, TR_F32, odd ? TR_MAX : TR_SUM, NULL);
+  case 0: return tr_group_allreduce(world, x, x, odd ? 200 : 100, TR_F32, TR_SUM, NULL);
+  case 1: return tr_group_allreduce(world, x, x, 10000, odd ? TR_BF16 : TR_F32, TR_SUM, NULL);
+  case 2: return tr_group_allreduce(world, x, x, 100, TR_F32, odd ? TR_MAX : TR_SUM, NULL);
   case 3: return tr_group_broadcast(world, x, 100, TR_F32, odd, NULL);
-  case 4: {
-    const size_t start[2][5] = {{0, 1000, 2000, 3000, 4000}, {0, 1000, 2000, 3001, 4000}};
-    return tr_group_reduce_scatter_v(world, x, x + start[odd][tr_comm_rank(comm)], start[odd], TR_F32, TR_F32, TR_SUM,
-                                     1, NULL, NULL, NULL);
-  }
-  default: return odd ? tr_group_barrier(world) : tr_group_allreduce(world, x, 100, TR_F32, TR_SUM, NULL);
+  case 4:
+    return tr_group_reduce_scatter_v(world, x, x + start[tr_comm_rank(comm)], start, TR_F32, TR_F32, TR_SUM, 1, NULL,
+                                     NULL, NULL);
+  case 5: return tr_group_allgather_v(world, x + start[tr_comm_rank(comm)], x, start, TR_F32, NULL);
+  case 6: return tr_group_reduce(world, x, x, 100, TR_F32, TR_SUM, odd, NULL);
+  case 7: return tr_group_reduce_scatter(world, x, x, odd ? 500 : 501, TR_F32, TR_SUM, NULL);
+  case 8: return tr_group_allgather(world, x, y, odd ? 1000 : 999, TR_F32, NULL);
+  case 9: return tr_group_alltoall(world, x, y, 100, odd ? TR_I32 : TR_F32, NULL);
+  case 10: return tr_group_gather(world, x, y, 100, TR_F32, odd ? 3 : 1, NULL);
+  case 11: return tr_group_scatter(world, x, y, odd ? 7 : 8, TR_F32, 0, NULL);
+  case 12: return tr_group_alltoall_v(world, x, even, y, even, odd ? TR_I32 : TR_F32, NULL);
+  default: return odd ? tr_group_barrier(world) : tr_group_allreduce(world, x, x, 100, TR_F32, TR_SUM, NULL);
   }
 }
 
 static void calls_that_differ_stop_the_job_and_name_the_rank(void **state) {
   (void)state;
-  for (int how = 0; how < 6; how++) {
+  for (int how = 0; how < 14; how++) {
     tr_launch_report report;
     assert_int_equal(run(4, call_differently, &how, &report), TR_ERR_USAGE);
     assert_int_equal(report.culprit, 2);
@@ -122,8 +134,8 @@ static void calls_that_differ_stop_the_job_and_name_the_rank(void **state) {
 static tr_status send_too_much(tr_comm *comm, void *user) {
   (void)user;
   char data[64] = {0};
-  if (tr_comm_rank(comm) == 0) return tr_group_send(tr_comm_world(comm), 1, data, 64, NULL);
-  return tr_group_recv(tr_comm_world(comm), 0, data, 32, NULL);
+  if (tr_comm_rank(comm) == 0) return tr_group_send(tr_comm_world(comm), 1, 0, data, 64, NULL);
+  return tr_group_recv(tr_comm_world(comm), 0, 0, data, 32, NULL);
 }
 
 static void transfers_of_unequal_size_stop_the_job(void **state) {
@@ -131,6 +143,30 @@ static void transfers_of_unequal_size_stop_the_job(void **state) {
   tr_launch_report report;
   assert_int_equal(run(2, send_too_much, NULL, &report), TR_ERR_USAGE);
   assert_non_null(strstr(report.text, "64 bytes are sent, 32 are received"));
+}
+
+static tr_status expect_too_much(tr_comm *comm, void *user) {
+  const size_t *nelem = user; // sent by all to all, and received by all but rank 2 from rank 1
+  size_t src[4] = {0}, dst[4] = {0};
+  for (size_t i = 0; i < 3; i++) {
+    src[i + 1] = src[i] + nelem[0];
+    dst[i + 1] = dst[i] + nelem[i == 1 && tr_comm_rank(comm) == 2];
+  }
+  char *x = tr_arena_alloc(tr_comm_arena(comm), 90000), *y = tr_arena_alloc(tr_comm_arena(comm), 90000);
+  return tr_group_alltoall_v(tr_comm_world(comm), x, src, y, dst, TR_U8, NULL);
+}
+
+static void blocks_of_unequal_size_stop_the_job(void **state) {
+  (void)state;
+  size_t nelem[][2] = {{10, 11}, {20000, 20001}};
+  for (int i = 0; i < 2; i++) {
+    tr_launch_report report;
+    char expected[64];
+    snprintf(expected, sizeof expected, "rank 1 sends %zu elements to rank 2, which expects %zu", nelem[i][0],
+             nelem[i][1]);
+    assert_int_equal(run(3, expect_too_much, nelem[i], &report), TR_ERR_USAGE);
+    assert_non_null(strstr(report.text, expected));
+  }
 }
 
 static tr_status misuse(tr_comm *comm, void *user) {
@@ -142,12 +178,24 @@ static tr_status misuse(tr_comm *comm, void *user) {
   wrong += tr_group_create(comm, twice, 2, "a", &g) != TR_ERR_USAGE;
   wrong += tr_group_create(comm, outside, 2, "b", &g) != TR_ERR_USAGE;
   wrong += tr_group_create(comm, absent, 1, "c", &g) != TR_ERR_USAGE;
-  wrong += tr_group_allreduce(world, x, 4, TR_I32, TR_AVERAGE, NULL) != TR_ERR_USAGE;
-  wrong += tr_group_allreduce(world, NULL, 4, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
-  wrong += tr_group_allreduce(world, x, SIZE_MAX / 2, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, x, x, 4, TR_I32, TR_AVERAGE, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, NULL, NULL, 4, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, x, x, SIZE_MAX / 2, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
   wrong += tr_group_broadcast(world, x, 4, TR_F32, 2, NULL) != TR_ERR_USAGE;
-  wrong += tr_group_send(world, -1, x, 4, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_send(world, -1, 0, x, 4, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_send(world, 1, -1, x, 4, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_recv(world, 1, TR_TAG_MOST + 1, x, 4, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allreduce(world, x, NULL, 4, TR_F32, TR_SUM, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_reduce(world, x, x, 4, TR_F32, TR_SUM, 2, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_reduce(world, x, NULL, 4, TR_F32, TR_SUM, tr_comm_rank(comm), NULL) != TR_ERR_USAGE;
+  wrong += tr_group_gather(world, x, x, 4, TR_F32, -1, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_scatter(world, NULL, x, 4, TR_F32, tr_comm_rank(comm), NULL) != TR_ERR_USAGE;
+  wrong += tr_group_alltoall(world, x, NULL, 4, TR_F32, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_allgather(world, x, x, 4, TR_DTYPE_COUNT, NULL) != TR_ERR_USAGE;
   const size_t start[] = {0, 2, 4}, down[] = {0, 3, 2};
+  wrong += tr_group_allgather_v(world, x, x, down, TR_F32, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_alltoall_v(world, x, start, x, down, TR_F32, NULL) != TR_ERR_USAGE;
+  wrong += tr_group_alltoall_v(world, x, down, x, start, TR_F32, NULL) != TR_ERR_USAGE;
   wrong += tr_group_reduce_scatter_v(world, x, x, down, TR_F32, TR_F32, TR_SUM, 1, NULL, NULL, NULL) != TR_ERR_USAGE;
   wrong +=
       tr_group_reduce_scatter_v(world, x, x, start, TR_F32, TR_BF16, TR_SUM, 1, NULL, NULL, NULL) != TR_ERR_USAGE;
@@ -174,7 +222,7 @@ static tr_status many_groups(tr_comm *comm, void *user) {
     return tr_error(TR_ERR_VERIFY, "one group too many was not refused");
   for (int i = n - 1; i >= 0; i--) {
     int32_t one = 1;
-    TR_TRY(tr_group_allreduce(g[i], &one, 1, TR_I32, TR_SUM, NULL));
+    TR_TRY(tr_group_allreduce(g[i], &one, &one, 1, TR_I32, TR_SUM, NULL));
     if (one != 2) return tr_error(TR_ERR_VERIFY, "sum %d in group %d", one, i);
     tr_group_destroy(g[i]);
   }
@@ -213,6 +261,7 @@ int main(void) {
       cmocka_unit_test(only_private_buffers_are_staged),
       cmocka_unit_test(calls_that_differ_stop_the_job_and_name_the_rank),
       cmocka_unit_test(transfers_of_unequal_size_stop_the_job),
+      cmocka_unit_test(blocks_of_unequal_size_stop_the_job),
       cmocka_unit_test(wrong_arguments_are_refused_without_harm),
       cmocka_unit_test(sixty_four_groups_can_be_alive),
   };

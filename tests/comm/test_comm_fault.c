@@ -38,7 +38,7 @@ static tr_status train(tr_comm *comm, void *user) {
     tr_comm_activity(comm, "F", step, 7);
     if (step == 3 && tr_comm_rank(comm) == 1) TR_TRY(p->culprit(comm));
     tr_comm_activity(comm, "REDUCE", step, -1);
-    tr_status status = tr_group_allreduce(tr_comm_world(comm), x, 100000, TR_F32, TR_SUM, NULL);
+    tr_status status = tr_group_allreduce(tr_comm_world(comm), x, x, 100000, TR_F32, TR_SUM, NULL);
     if (status < 0) {
       note(comm, p, status);
       return status;
@@ -242,10 +242,10 @@ static tr_status chain(tr_comm *comm, void *user) {
   int32_t x = 0;
   tr_group *world = tr_comm_world(comm);
   tr_comm_activity(comm, "B", 5, 1);
-  if (tr_comm_rank(comm) == 0) return tr_group_recv(world, 1, &x, 4, NULL);
+  if (tr_comm_rank(comm) == 0) return tr_group_recv(world, 1, 0, &x, 4, NULL);
   if (tr_comm_rank(comm) == 1) {
-    TR_TRY(tr_group_recv(world, 2, &x, 4, NULL));
-    return tr_group_send(world, 0, &x, 4, NULL);
+    TR_TRY(tr_group_recv(world, 2, 0, &x, 4, NULL));
+    return tr_group_send(world, 0, 0, &x, 4, NULL);
   }
   for (int i = 0; i < 400 && tr_comm_check(comm) == TR_OK; i++) tr_clock_sleep_ns(10000000);
   return tr_comm_check(comm);
@@ -281,7 +281,7 @@ static void progress_extends_the_deadline(void **state) {
 static tr_status wait_in_a_circle(tr_comm *comm, void *user) {
   (void)user;
   char x[100];
-  return tr_group_recv(tr_comm_world(comm), 1 - tr_comm_rank(comm), x, sizeof x, NULL);
+  return tr_group_recv(tr_comm_world(comm), 1 - tr_comm_rank(comm), 0, x, sizeof x, NULL);
 }
 
 static void circle_of_waits_names_all(void **state) {
@@ -332,7 +332,7 @@ static tr_status until_stop(tr_comm *comm, void *user) {
       }
     int32_t stop = tr_comm_stop_requested(comm) && !stubborn;
     // All stop after the same step.
-    TR_TRY(tr_group_allreduce(tr_comm_world(comm), &stop, 1, TR_I32, TR_MAX, NULL));
+    TR_TRY(tr_group_allreduce(tr_comm_world(comm), &stop, &stop, 1, TR_I32, TR_MAX, NULL));
     if (stop) return TR_OK;
     tr_clock_sleep_ns(5000000);
   }

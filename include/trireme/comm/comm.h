@@ -147,7 +147,8 @@ tr_status tr_group_gather(tr_group *group, const void *src, void *dst, size_t ne
 tr_status tr_group_scatter(tr_group *group, const void *src, void *dst, size_t nelem, tr_dtype type, int root,
                            tr_request **request);
 // Point to point, by group index: the two ranks call, one send for one receive, matched in order per (group, sender,
-// receiver, tag). nbyte must agree. Tags are 0 to TR_TAG_MOST.
+// receiver, tag). nbyte must agree. Tags are 0 to TR_TAG_MOST. A receive is not held up by earlier sends with other tags, as
+// long as no more than 15 of them wait for their receives; later sends between the two start when earlier ones have arrived.
 enum { TR_TAG_MOST = 32767 };
 tr_status tr_group_send(tr_group *group, int to, int tag, const void *data, size_t nbyte, tr_request **request);
 tr_status tr_group_recv(tr_group *group, int from, int tag, void *data, size_t nbyte, tr_request **request);
