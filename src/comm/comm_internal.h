@@ -39,6 +39,8 @@ enum {
   TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
   TR__NAME = 32,           // names and activities shown to others, terminator included
   TR__SENTENCE = 768,
+  TR__HOST_NAME = 64,
+  TR__WHO = TR__HOST_NAME + 48, // "rank 3 (pid 4711 on node2)"
 };
 
 #define TR__PRIVATE UINT64_MAX       // place of a buffer that is in no arena
@@ -146,8 +148,23 @@ _Static_assert(sizeof(tr__entry) == TR__LINE, "an entry is one line");
 
 // ---- the job: made by the launcher, inherited by every rank -------------------------------------
 
+// Who shares memory with whom. Tables that ranks share are indexed by the rank in the job on every host; what belongs to
+// ranks of other hosts has no meaning there, but for their pages (mirror.c).
+typedef struct tr__hosts {
+  int count, own, nlocal;              // hosts of the job; this one's number; ranks on it
+  int joined;                          // others have started the ranks
+  int16_t of[TR__RANKS];               // host of each rank
+  int16_t local[TR__RANKS];            // number of each rank among those of its host
+  int32_t pid[TR__RANKS];              // of ranks that others have started
+  char name[TR__RANKS][TR__HOST_NAME]; // of each host, where there are several
+} tr__hosts;
+
+typedef struct tr__net tr__net; // connection to other hosts (external_internal.h)
+
 typedef struct tr__job {
   tr_launch_options options;
+  tr__hosts hosts;
+  tr__net *net; // NULL: all ranks are on this host
   int spin;
   char *arenas, *shared; // the two mappings
   size_t arena_stride, shared_nbyte;
@@ -161,7 +178,12 @@ typedef struct tr__job {
   tr__stage *courier;   // [rank]
 } tr__job;
 
-tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
+tr_status tr__job_create(const tr_launch_options *options, tr__job *job); // all ranks on this host, and its memory
+// Parts of it, for ranks that meet: check and size what job->options and job->hosts ask for; then, with the ranges mapped,
+// cut them; then, once per host, fill in what is not zero.
+tr_status tr__job_prepare(tr__job *job);
+void tr__job_lay_out(tr__job *job);
+void tr__job_init_control(tr__job *job);
 void tr__job_destroy(tr__job *job);
 size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 size_t tr__round_to_pages(size_t nbyte);
@@ -194,6 +216,8 @@ int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence)
 int tr__aborted(const tr__job *job); // nonzero once any rank has begun to abort
 // The abort record; waits shortly for it to be written.
 tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence, size_t nbyte);
+// "rank 3 (pid 4711)", with " on node2" where there are several hosts.
+void tr__describe_rank(const tr__job *job, int rank, char out[TR__WHO], size_t nbyte);
 // "F of step 12, micro-batch 3" for rank, or "its start".
 void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte);
 // "all-reduce #812 of group 'dp' (4.0 MiB)", or "" when the rank waits in nothing.
@@ -374,6 +398,7 @@ typedef struct tr__ladder {
   const char *group;
   int published;  // rank last published as waited for, -2 nothing published
   int ended_seen; // rank waited for that has ended, -1 none
+  int64_t ended_since;
   int round;
   int64_t began, sleep, checked, wait_began; // ns; 0 not yet
   uint64_t work;

@@ -48,7 +48,8 @@ static tr_status fault_in_arenas(tr_comm *comm) {
   TR_TRY(fault_in(comm->arena.base, arena_pages(job, comm->rank), comm, &comm->arena));
   if (!job->spin || job->options.nrank == 1 || job->options.mode != TR_LAUNCH_PROCESSES) return TR_OK;
   for (int r = 0; r < job->options.nrank; r++)
-    TR_TRY(fault_in(job->arenas + (size_t)r * job->arena_stride, arena_pages(job, r), comm, NULL));
+    if (job->hosts.of[r] == job->hosts.own)
+      TR_TRY(fault_in(job->arenas + (size_t)r * job->arena_stride, arena_pages(job, r), comm, NULL));
   return TR_OK;
 }
 
