@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// The memory of a plan: item by item for the first, second and last stage, of which the fullest counts.
+//
+// States by ZeRO stage; activations by what each layer keeps for its backward pass (Korthikanti et al., "Reducing
+// activation recomputation in large transformer models", generalised to gates, grouped heads and experts), times the
+// micro-batches in flight at that stage; the head's logits on the last stage; gathered weights and buckets.
+// Letters as in layer_cost.c; bytes per token of a layer, then times tokens.
+#include "plan/plan_internal.h"
+#include <math.h>
+
+const char *tr_memory_item_name(tr_memory_item item) {
+  static const char *const name[TR_ITEM_COUNT] = {"weights",     "gradients", "optimizer states", "gathered weights",
+                                                  "activations", "logits",    "buffers"};
+  return name[item];
+}
+
+// ---- activations
+
+typedef struct kept {
+  double all, some; // bytes per token of a layer, kept whole and under the plan's recomputation
+} kept;
+
+static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
+  double tp = (double)p->tp, cut = p->sequence_parallel ? tp : 1, h = (double)w->width;
+  double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
+  double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
+  double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
+  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_kernels ? 0 : 2 * h / cut;
+  double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
+  double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
+  double expert = 0;
+  if (experts) expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn);
+  double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
+  switch (p->recompute) {
+  case TR_RECOMPUTE_FULL: return (kept){all, input};
+  case TR_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
+  case TR_RECOMPUTE_SCORES: return (kept){all, all - scores};
+  case TR_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
+  case TR_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
+  case TR_RECOMPUTE_NONE: break;
+  }
+  return (kept){all, all};
+}
+
+// Layers' worth of activations in flight on a stage, counted in whole micro-batches of `layers` layers.
+static double in_flight(const tr_plan *p, int64_t stage, double layers) {
+  double m = (double)(p->batch / (p->dp * p->micro)), after = (double)(p->pp - stage - 1);
+  if (p->pp == 1) return layers;
+  if (p->vpp == 1) return layers * fmin(m, after + 1);
+  double chunks = 2 * after + (double)((p->vpp - 1) * p->pp) + 1;
+  return layers * fmin(m, chunks / (double)p->vpp);
+}
+
+// ---- states
+
+static double shards_of(const tr_plan *p, int stage) {
+  double all = (double)(p->dp * p->cp), n = p->zero_ranks > 0 ? fmin((double)p->zero_ranks, all) : all;
+  return p->zero >= stage ? n : 1;
+}
+
+static double expert_shards_of(const tr_plan *p, int stage) {
+  return p->zero >= stage ? fmax((double)(p->dp * p->cp * p->tp) / (double)p->ep, 1) : 1;
+}
+
+static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
+  double grad = p->number == TR_PLAN_FP16 || p->wide_shards ? 2 : 4;
+#define SPREAD(stage, bytes) ((bytes) * (n.dense / shards_of(p, stage) + n.experts / expert_shards_of(p, stage)))
+  item[TR_ITEM_WEIGHTS] = SPREAD(3, p->wide_shards && p->zero == 3 ? 4.0 : 2.0);
+  item[TR_ITEM_GRADS] = SPREAD(2, p->wide_shards ? 4.0 : grad);
+  item[TR_ITEM_STATES] = SPREAD(1, p->wide_shards && p->zero == 3 ? 8.0 : 12.0);
+#undef SPREAD
+}
+
+void tr__states_of(const tr_plan *p, const tr_workload *w, double layers, double item[TR_ITEM_COUNT]) {
+  states(p, tr__local_params(p, w, layers, 1, p->pp == 1), item);
+}
+
+static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double layers,
+                      double item[TR_ITEM_COUNT]) {
+  int first = stage == 0, last = stage == p->pp - 1;
+  double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
+  double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
+  kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
+  double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
+  double held = fmax(in_flight(p, stage, layers) - (double)p->offloaded, 0);
+  states(p, tr__local_params(p, w, layers, first, last), item);
+  item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
+  item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * 8 : 0;
+  item[TR_ITEM_GATHERED] = 0;
+  if (p->zero >= 2) {
+    tr__local one = tr__local_params(p, w, 1, 0, 0);
+    double words = (double)(w->vocab * w->width) / (double)p->tp;
+    item[TR_ITEM_GATHERED] = p->zero == 3 ? 2 * 2 * (one.dense + one.experts) + 2 * words : 0;
+    item[TR_ITEM_GATHERED] += 4 * (one.dense + one.experts);
+  }
+  item[TR_ITEM_BUFFERS] = 0.5e9 + 2 * tokens * (double)w->width * 2;
+}
+
+void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
+  tr__stages stage = tr__stages_of(p, w);
+  double reserved = c->device.reserved_gb * 1e9;
+  out->total = -1;
+  for (int64_t i = 0; i<p->pp; i += p->pp> 1 ? p->pp - 1 : 1) {
+    double item[TR_ITEM_COUNT], total = 0;
+    one_stage(p, w, i, i == 0 ? stage.first : stage.last, item);
+    for (int j = 0; j < TR_ITEM_COUNT; j++) total += item[j];
+    if (total <= out->total) continue;
+    out->total = total;
+    out->stage = i;
+    out->biggest = TR_ITEM_WEIGHTS;
+    for (int j = 0; j < TR_ITEM_COUNT; j++) {
+      out->item[j] = item[j];
+      if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
+    }
+  }
+  out->process = out->total + reserved;
+}
