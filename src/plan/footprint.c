@@ -63,46 +63,53 @@ static double expert_shards_of(const tr_plan *p, int stage) {
 }
 
 static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
-  double grad = p->number == TR_PLAN_FP16 || p->wide_shards ? 2 : 4;
 #define SPREAD(stage, bytes) ((bytes) * (n.dense / shards_of(p, stage) + n.experts / expert_shards_of(p, stage)))
-  item[TR_ITEM_WEIGHTS] = SPREAD(3, p->wide_shards && p->zero == 3 ? 4.0 : 2.0);
-  item[TR_ITEM_GRADS] = SPREAD(2, p->wide_shards ? 4.0 : grad);
-  item[TR_ITEM_STATES] = SPREAD(1, p->wide_shards && p->zero == 3 ? 8.0 : 12.0);
+  item[TR_ITEM_WEIGHTS] = SPREAD(3, p->weight_bytes);
+  item[TR_ITEM_GRADS] = SPREAD(2, p->grad_bytes);
+  item[TR_ITEM_STATES] = SPREAD(1, p->state_bytes);
 #undef SPREAD
 }
 
-void tr__states_of(const tr_plan *p, const tr_workload *w, double layers, double item[TR_ITEM_COUNT]) {
-  states(p, tr__local_params(p, w, layers, 1, p->pp == 1), item);
+// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or, kept over a
+// step, all of the stage's.
+static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
+  tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
+  double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
+  if (p->zero < 2) return 0;
+  if (p->keeps_gathered) return (2 + (p->pp > 1 ? 4 : 0)) * (all.dense + all.experts);
+  return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 
-static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double layers,
-                      double item[TR_ITEM_COUNT]) {
-  int first = stage == 0, last = stage == p->pp - 1;
-  double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
+void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_COUNT]) {
+  states(p, tr__stage_params(p, w, 0), item);
+}
+
+static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double item[TR_ITEM_COUNT]) {
+  int last = stage == p->pp - 1;
+  double tokens = (double)(p->micro * p->sequence) / (double)p->cp, layers = tr__stage_layers(p, w, stage);
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
   kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
   double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
   double held = fmax(in_flight(p, stage, layers) - (double)p->offloaded, 0);
-  states(p, tr__local_params(p, w, layers, first, last), item);
+  double words = (double)(w->vocab * w->width) / (double)p->tp;
+  tr__local params = tr__stage_params(p, w, stage);
+  states(p, params, item);
   item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
-  item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * 8 : 0;
-  item[TR_ITEM_GATHERED] = 0;
-  if (p->zero >= 2) {
-    tr__local one = tr__local_params(p, w, 1, 0, 0);
-    double words = (double)(w->vocab * w->width) / (double)p->tp;
-    item[TR_ITEM_GATHERED] = p->zero == 3 ? 2 * 2 * (one.dense + one.experts) + 2 * words : 0;
-    item[TR_ITEM_GATHERED] += 4 * (one.dense + one.experts);
-  }
-  item[TR_ITEM_BUFFERS] = 0.5e9 + 2 * tokens * (double)w->width * 2;
+  item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
+  item[TR_ITEM_GATHERED] = gathered(p, w, params);
+  item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
+  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += 4 * words; // the embedding's gradient, before it is added
 }
 
 void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
-  tr__stages stage = tr__stages_of(p, w);
   double reserved = c->device.reserved_gb * 1e9;
   out->total = -1;
-  for (int64_t i = 0; i<p->pp; i += p->pp> 1 ? p->pp - 1 : 1) {
+  const int64_t place[] = {0, 1, p->pp - 1};
+  for (int k = 0; k < 3; k++) {
     double item[TR_ITEM_COUNT], total = 0;
-    one_stage(p, w, i, i == 0 ? stage.first : stage.last, item);
+    int64_t i = place[k];
+    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
+    one_stage(p, w, i, item);
     for (int j = 0; j < TR_ITEM_COUNT; j++) total += item[j];
     if (total <= out->total) continue;
     out->total = total;
@@ -113,5 +120,7 @@ void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster 
       if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
     }
   }
-  out->process = out->total + reserved;
+  // Programs whose allocator caches blocks of many sizes hold more than they use: measured as 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  out->process = out->total + reserved + cached;
 }

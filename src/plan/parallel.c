@@ -16,7 +16,11 @@ void tr_plan_init(tr_plan *plan) {
                     .fused_attention = 1,
                     .fused_kernels = 1,
                     .hides_grads = 1,
-                    .hides_tp = 1};
+                    .hides_tp = 1,
+                    .weight_bytes = 2,
+                    .grad_bytes = 4,
+                    .state_bytes = 12,
+                    .logit_bytes = 8};
 }
 
 int64_t tr_plan_devices(const tr_plan *p) { return p->tp * p->pp * p->dp * p->cp; }

@@ -38,12 +38,15 @@ typedef struct tr__stages {
   double most, first, last; // layers
 } tr__stages;
 tr__stages tr__stages_of(const tr_plan *plan, const tr_workload *model);
-// Parameters on one rank of a stage with `layers` layers: those that all its data-parallel peers share, and experts.
+double tr__stage_layers(const tr_plan *plan, const tr_workload *model, int64_t stage);
+// Parameters of layers [from, to) on one rank: those that all its data-parallel peers share, and experts; and of a stage
+// with its tables.
 typedef struct tr__local {
   double dense, experts;
 } tr__local;
-// Weights, gradients and optimizer states of a stage with `layers` layers that is first and last where pp is 1.
-void tr__states_of(const tr_plan *plan, const tr_workload *model, double layers, double item[TR_ITEM_COUNT]);
-tr__local tr__local_params(const tr_plan *plan, const tr_workload *model, double layers, int first, int last);
+tr__local tr__local_params(const tr_plan *plan, const tr_workload *model, int64_t from, int64_t to);
+tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_t stage);
+// Weights, gradients and optimizer states of the first stage.
+void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);
 
 #endif

@@ -24,21 +24,40 @@ tr__stages tr__stages_of(const tr_plan *p, const tr_workload *w) {
     double most = (double)((layers + 2) / p->pp);
     return (tr__stages){most, most - 1, most - 1};
   }
-  double most = ceil((double)layers / (double)chunks) * (double)p->vpp;
+  double most = ceil(even);
   return (tr__stages){most, most, fmax((double)layers - most * (double)(p->pp - 1), 1)};
 }
 
-tr__local tr__local_params(const tr_plan *p, const tr_workload *w, double layers, int first, int last) {
-  double share = (double)tr_workload_expert_layers(w) / (double)w->layers, tp = (double)p->tp;
-  double attention = tr_workload_attention_params(w) / tp + 2 * (double)w->width;
-  double dense = (1 - share) * tr_workload_mlp_params(w) / tp;
-  double expert = tr_workload_expert_params(w);
-  double common = share * ((double)w->shared * expert / tp + (double)(w->experts * w->width));
-  double words = (double)(w->vocab * w->width) / tp;
-  tr__local n = {.dense = layers * (attention + dense + common)};
-  n.experts = share * layers * (double)w->experts * expert / (double)p->ep;
-  if (first) n.dense += words + (double)(w->positions * w->width);
-  if (last && !(first && w->tied)) n.dense += words;
+double tr__stage_layers(const tr_plan *p, const tr_workload *w, int64_t stage) {
+  tr__stages s = tr__stages_of(p, w);
+  return stage == 0 ? s.first : stage == p->pp - 1 ? s.last : s.most;
+}
+
+// Layers with experts among [from, to).
+static double expert_layers(const tr_workload *w, int64_t from, int64_t to) {
+  int64_t every = w->every > 1 ? w->every : 1;
+  if (w->experts == 0) return 0;
+  from = from > w->dense_first ? from : w->dense_first;
+  return to > from ? (double)((to - w->dense_first) / every - (from - w->dense_first) / every) : 0;
+}
+
+tr__local tr__local_params(const tr_plan *p, const tr_workload *w, int64_t from, int64_t to) {
+  double sparse = expert_layers(w, from, to), dense = (double)(to - from) - sparse, tp = (double)p->tp;
+  double expert = tr_workload_expert_params(w), norms = 2 * (double)w->width;
+  tr__local n = {.dense = (double)(to - from) * (tr_workload_attention_params(w) / tp + norms)};
+  n.dense += dense * tr_workload_mlp_params(w) / tp;
+  n.dense += sparse * ((double)w->shared * expert / tp + (double)(w->experts * w->width));
+  n.experts = sparse * (double)w->experts * expert / (double)p->ep;
+  return n;
+}
+
+tr__local tr__stage_params(const tr_plan *p, const tr_workload *w, int64_t stage) {
+  tr__stages s = tr__stages_of(p, w);
+  double words = (double)(w->vocab * w->width) / (double)p->tp;
+  int64_t before = stage == 0 ? 0 : (int64_t)s.first + (stage - 1) * (int64_t)s.most;
+  tr__local n = tr__local_params(p, w, before, before + (int64_t)tr__stage_layers(p, w, stage));
+  if (stage == 0) n.dense += words + (double)(w->positions * w->width);
+  if (stage == p->pp - 1 && !(stage == 0 && w->tied)) n.dense += words;
   return n;
 }
 
@@ -82,8 +101,8 @@ static double sharded_traffic(const tr_plan *p, const tr_workload *w, const tr_c
                               double layers) {
   if (p->zero < 2) return 0;
   tr__links group = shards(p, c), all = replicas(p, c);
-  tr__local one = tr__local_params(p, w, 1, 0, 0);
-  double bytes = 2 * (one.dense + one.experts), gather = tr__gather_time(c, group, bytes);
+  tr__local one = tr__local_params(p, w, 0, w->layers);
+  double bytes = 2 * (one.dense + one.experts) / (double)w->layers, gather = tr__gather_time(c, group, bytes);
   double reduce = gather;
   if (group.ranks < all.ranks) // the groups' sums, over the copies of each shard
     reduce += tr__sum_time(c, tr__links_of(c, (int64_t)(all.ranks / group.ranks), (int64_t)group.ranks * p->tp),
@@ -97,7 +116,7 @@ static double sharded_traffic(const tr_plan *p, const tr_workload *w, const tr_c
 // Gradients once a step: summed (stage 0), or reduced to shards and updated weights gathered (stage 1).
 static double gradient_traffic(const tr_plan *p, const tr_cluster *c, tr__local params) {
   tr__links group = shards(p, c), all = replicas(p, c);
-  double grad = p->number == TR_PLAN_FP16 ? 2 : 4, time = 0;
+  double grad = fmin(p->grad_bytes, 4), time = 0;
   if (p->zero >= 2 || all.ranks <= 1) return 0;
   if (p->zero == 0 || group.ranks < all.ranks)
     time = tr__sum_time(c, all, grad * params.dense);
@@ -146,7 +165,7 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   term[TR_TERM_EP] = m * layers * t.ep;
   term[TR_TERM_BUBBLE] = (double)(p->pp - 1) / (double)p->vpp * mean;
   term[TR_TERM_PP] = (m + (double)(p->pp - 1)) * message_time(p, w, c);
-  tr__local params = tr__local_params(p, w, stage.first, 1, p->pp == 1);
+  tr__local params = tr__stage_params(p, w, 0);
   double once = exposed(p, c, slow, gradient_traffic(p, c, params));
   term[TR_TERM_GRADS] = m * sharded_traffic(p, w, c, &t, layers) + once;
   term[TR_TERM_OPTIMIZER] = update_time(p, c, params);

@@ -46,7 +46,7 @@ static void published_details(const char *name, tr_workload *w) {
     w->kv_rank = 512;
     w->rope_dim = 64;
     w->head_dim = 192;
-    w->dense_first = has(name, "kimi") ? 1 : w->layers > 8 ? 3 : 0;
+    w->dense_first = has(name, "kimi") || w->layers <= 8 ? 1 : 3;
     w->predict_more = has(name, "deepseek") && w->layers > 8 && !has(name, "w/o MTP");
   }
   if (has(name, "maverick")) w->every = 2; // Llama 4: experts on every second layer
@@ -114,7 +114,35 @@ static void read_program(const reader *r, tr_plan *p) {
   p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
   p->hides_ep = has(notes, "all-to-all overlap");
-  p->wide_shards = fsdp && !has(framework, "Megatron");
+  p->keeps_gathered = fsdp && p->zero == 3 && (p->pp > 1 || has(framework, "Kempner"));
+}
+
+// Bytes per parameter and logit as the programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients,
+// in bf16 with f32 sums beside them; InternEvo flat copies besides; a program in bf16 throughout has nothing wider. Loss
+// in plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone.
+static void read_bytes(const reader *r, tr_plan *p) {
+  const char *framework = text(r, "framework"), *number = text(r, "precision");
+  int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
+  if (has(framework, "DeepSpeed") || has(text(r, "source"), "ZeRO (")) p->grad_bytes = has(number, "fp16") ? 2 : 6;
+  if (has(framework, "InternEvo")) p->state_bytes = 22;
+  if (fsdp && !has(framework, "Megatron")) {
+    p->weight_bytes = 4;
+    p->state_bytes = 8;
+    p->logit_bytes = count(r, "year", 2024) >= 2025 ? 4 : 13;
+  }
+  if (has(framework, "Kempner")) {
+    p->weight_bytes = p->grad_bytes = 2;
+    p->state_bytes = 4;
+    p->logit_bytes = 10 * (double)p->tp; // not cut over tp
+  }
+}
+
+// Programs that make as many micro-batches as there are stages, where the row does not say.
+static void read_stages(const reader *r, tr_plan *p) {
+  if (!has(text(r, "framework"), "torchtitan") || p->pp == 1 || p->dp == 0) return;
+  if (!*text(r, "vpp") && has(text(r, "notes"), "interleaved")) p->vpp = 2;
+  int64_t micro = p->batch / (p->dp * p->pp * p->vpp);
+  p->micro = micro > 1 ? micro : 1;
 }
 
 static void read_plan(const reader *r, tr_plan *p) {
@@ -138,6 +166,8 @@ static void read_plan(const reader *r, tr_plan *p) {
   p->batch = count(r, "gbs_seqs", 0);
   p->sequence = count(r, "seq_len", 0);
   read_program(r, p);
+  read_bytes(r, p);
+  read_stages(r, p);
   if (!*text(r, "seq_par"))
     p->sequence_parallel = p->tp > 1 && p->fused_attention && !has(text(r, "framework"), "InternEvo");
   const char *offload = strstr(text(r, "recompute"), "layers activation offload");

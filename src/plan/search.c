@@ -118,9 +118,8 @@ static int states_fit(search *s, const tr_plan *p) {
   tr_plan least = *p;
   least.micro = 1;
   least.vpp = 1;
-  tr__stages stage = tr__stages_of(&least, s->w);
   tr_footprint m = {0};
-  tr__states_of(&least, s->w, stage.first, m.item);
+  tr__states_of(&least, s->w, m.item);
   double bytes = m.item[TR_ITEM_WEIGHTS] + m.item[TR_ITEM_GRADS] + m.item[TR_ITEM_STATES];
   double over = bytes + s->c->device.reserved_gb * 1e9 - s->room;
   if (over <= 0) return 1;

@@ -112,7 +112,7 @@ static void zero_as_published(void **state) {
     tr_plan_init(&p);
     p.dp = p.batch = 64;
     p.zero = zero;
-    p.number = TR_PLAN_FP16;
+    p.grad_bytes = 2;
     tr_predict_memory(&p, &w, &c, &m);
     double states = m.item[TR_ITEM_WEIGHTS] + m.item[TR_ITEM_GRADS] + m.item[TR_ITEM_STATES];
     assert_true(fabs(states / 1e9 / gb[zero] - 1) < 0.015);

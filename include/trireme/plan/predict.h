@@ -31,11 +31,13 @@ typedef struct tr_plan {
   tr_plan_number number;
   int64_t micro, batch, sequence; // sequences per pass, sequences per step, tokens per sequence
   // What the program that runs the plan can do.
-  int fused_attention;                 // scores never go to memory
-  int fused_kernels;                   // elementwise kernels are fused
-  int hides_grads, hides_tp, hides_ep; // traffic runs beside computation
-  int wide_shards;                     // sharded weights are f32 (FSDP with mixed precision)
-  int64_t offloaded;                   // layers whose activations are in host memory
+  int fused_attention;                          // scores never go to memory
+  int fused_kernels;                            // elementwise kernels are fused
+  int hides_grads, hides_tp, hides_ep;          // traffic runs beside computation
+  int keeps_gathered;                           // sharded weights stay gathered over the micro-batches of a step
+  double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
+  double logit_bytes;                           // per logit, with the loss's copies
+  int64_t offloaded;                            // layers whose activations are in host memory
 } tr_plan;
 
 void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
