@@ -5,6 +5,7 @@
 #include "trireme/base/yaml.h"
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -111,12 +112,31 @@ static tr_status find(const char *what, const char *folder, const char *name, ch
   return tr_preset_missing(folder, plain, ".yaml", sentence);
 }
 
-static tr_status read(const char *path, const tr_option *rows, size_t n, void *object, tr_options **options) {
+// What options are read into stays where it is until they are destroyed: it is on the heap, and copied from there.
+typedef struct reading {
+  tr_options *options;
+  union {
+    tr_device device;
+    tr_cluster cluster;
+  };
+} reading;
+
+static void forget(reading *r) {
+  if (r) tr_options_destroy(r->options);
+  free(r);
+}
+
+static tr_status read(const char *path, const tr_option *rows, size_t n, reading **out) {
   tr_yaml *yaml = NULL;
-  TR_TRY(tr_options_create(rows, n, object, options));
-  tr_status status = tr_yaml_load(path, &yaml);
-  if (status == TR_OK) status = tr_options_apply_yaml(*options, yaml);
-  if (status < 0) tr_options_destroy(*options);
+  reading *r = calloc(1, sizeof *r);
+  if (!r) return tr_error(TR_ERR_MEMORY, "no memory to read %s", path);
+  tr_status status = tr_options_create(rows, n, &r->device, &r->options);
+  if (status == TR_OK) status = tr_yaml_load(path, &yaml);
+  if (status == TR_OK) status = tr_options_apply_yaml(r->options, yaml);
+  if (status < 0)
+    forget(r);
+  else
+    *out = r;
   return status;
 }
 
@@ -125,70 +145,78 @@ static tr_status need(const tr_options *options, const char *path, const char *f
   return tr_error(TR_ERR_CONFIG, "%s: %s is missing", file, path);
 }
 
-static tr_status check_device(const tr_device *d, const char *file) {
+static tr_status check_device(const reading *r, const char *file) {
+  const tr_device *d = &r->device;
   static const char *const needed[] = {
       "name",         "peak.bf16",      "peak.source",       "memory.size",   "memory.bandwidth", "link.source",
       "link.devices", "link.bandwidth", "network.bandwidth", "memory.source", "network.source"};
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) TR_TRY(need(d->options, needed[i], file));
+  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) TR_TRY(need(r->options, needed[i], file));
   static const char *const positive[] = {"peak.bf16", "memory.size", "memory.bandwidth", "link.bandwidth",
                                          "network.bandwidth"};
   const double value[] = {d->peak_bf16, d->memory_gb, d->memory_gbs, d->link_gbs, d->network_gbit};
   for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
-    if (value[i] <= 0) return tr_options_error(d->options, positive[i], "%s is 0; it must be above 0", positive[i]);
+    if (value[i] <= 0) return tr_options_error(r->options, positive[i], "%s is 0; it must be above 0", positive[i]);
   return TR_OK;
 }
 
 // `depth` bounds chains of "like".
 static tr_status load_device(const char *name, int depth, tr_device *out) {
   char path[PATH_LIMIT];
-  tr_device device = {0};
+  reading *r;
   TR_TRY(find("device", "devices", name, path));
-  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, &device, &device.options));
-  tr_status status = check_device(&device, path);
-  if (status == TR_OK && *device.like) {
+  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, &r));
+  tr_status status = check_device(r, path);
+  if (status == TR_OK && *r->device.like) {
     tr_device like = {0};
-    status = depth == 0 ? tr_options_error(device.options, "like", "'%.80s' leads back here", device.like)
-                        : load_device(device.like, depth - 1, &like);
-    if (status == TR_OK) device.fit = like.fit;
+    status = depth == 0 ? tr_options_error(r->options, "like", "'%.80s' leads back here", r->device.like)
+                        : load_device(r->device.like, depth - 1, &like);
+    if (status == TR_OK) r->device.fit = like.fit;
     tr_device_unload(&like);
   }
-  if (status < 0) tr_device_unload(&device);
-  if (status == TR_OK) *out = device;
-  return status;
+  if (status < 0) {
+    forget(r);
+    return status;
+  }
+  *out = r->device;
+  out->owned = r;
+  return TR_OK;
 }
 
 tr_status tr_device_load(const char *name, tr_device *out) { return load_device(name, 4, out); }
 
 void tr_device_unload(tr_device *device) {
-  tr_options_destroy(device->options);
+  forget(device->owned);
   *device = (tr_device){0};
 }
 
 tr_status tr_cluster_load(const char *name, tr_cluster *out) {
-  char path[PATH_LIMIT];
-  tr_cluster c = {0};
-  TR_TRY(find("cluster", "clusters", name, path));
-  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, &c, &c.options));
   static const char *const needed[] = {"name", "device", "hosts", "host_devices", "source"};
+  char path[PATH_LIMIT];
+  reading *r;
+  tr_device device;
+  TR_TRY(find("cluster", "clusters", name, path));
+  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, &r));
   tr_status status = TR_OK;
   for (size_t i = 0; i < sizeof needed / sizeof *needed && status == TR_OK; i++)
-    status = need(c.options, needed[i], path);
-  if (status == TR_OK) status = tr_device_load(c.device_name, &c.device);
+    status = need(r->options, needed[i], path);
+  if (status == TR_OK) status = tr_device_load(r->cluster.device_name, &device);
   if (status < 0) {
-    tr_options_destroy(c.options);
+    forget(r);
     return status;
   }
-  tr_cluster standard = tr_cluster_of(&c.device, c.hosts * c.host_devices, c.host_devices);
+  tr_cluster c = r->cluster, standard = tr_cluster_of(&device, c.hosts * c.host_devices, c.host_devices);
+  c.device = device;
+  c.owned = r;
   if (c.domain == 0) c.domain = standard.domain;
   if (c.network_gbit == 0) c.network_gbit = standard.network_gbit;
-  if (c.price_hour == 0) c.price_hour = c.device.price_hour;
+  if (c.price_hour == 0) c.price_hour = device.price_hour;
   *out = c;
   return TR_OK;
 }
 
 void tr_cluster_unload(tr_cluster *cluster) {
   tr_device_unload(&cluster->device);
-  tr_options_destroy(cluster->options);
+  forget(cluster->owned);
   *cluster = (tr_cluster){0};
 }
 

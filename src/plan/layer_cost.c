@@ -130,13 +130,14 @@ static double tensor_traffic(const scope *s, double sums) {
   return sums * one * (s->p->hides_tp ? 1 - s->fit->hide_tp : 1);
 }
 
-// Keys and values travel round the context-parallel ring beside the attention that uses them; what is longer sticks out.
-static double context_traffic(const scope *s, double core) {
+// Keys and values travel round the context-parallel ring beside the layer that uses them; what is longer than a share of it
+// sticks out.
+static double context_traffic(const scope *s, double layer) {
   if (s->p->cp <= 1) return 0;
   tr__links group = tr__links_of(s->c, s->p->cp, s->p->tp);
   double bytes = (double)(s->p->micro * s->p->sequence * 2 * s->w->heads_kv * s->w->head_dim) * 2 / s->tp;
   double time = tr__gather_time(s->c, group, bytes);
-  return fmax(time - 0.7 * core, 0.1 * time);
+  return fmax(time - 0.4 * layer, 0.1 * time);
 }
 
 static double floored(double time, double host) { return pow(pow(time, 4) + pow(host, 4), 0.25); }
@@ -169,7 +170,7 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   int full = p->recompute == TR_RECOMPUTE_FULL;
   out.tp = tensor_traffic(&s, 4);
   out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);
-  out.cp = context_traffic(&s, core.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, core.backward / 2);
+  out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
   if (experts) {
     double rounds = full || p->recompute == TR_RECOMPUTE_EXPERTS ? 6 : 4;
     out.ep = rounds * swap(&s) * (p->hides_ep ? 1 - s.fit->hide_ep : 1);

@@ -181,13 +181,16 @@ static double network_per_node(const char *notes) {
   for (const char *at = notes; (at = strstr(at, "Gb/s")); at++) {
     const char *end = strpbrk(at, ";,"), *per = strstr(at, "node");
     if (!per || (end && per > end)) continue;
-    const char *from = at;
+    const char *from = at, *start = at;
     while (from > notes && (isdigit((unsigned char)from[-1]) || from[-1] == ' ')) from--;
+    while (start > notes && !strchr(";,+(", start[-1])) start--;
     double rate = strtod(from, NULL), ports = 1;
-    if (from > notes && from[-1] == 'x') {
-      for (from--; from > notes && isdigit((unsigned char)from[-1]);) from--;
-      ports = strtod(from, NULL);
-    }
+    for (const char *x = start; x < from; x++)
+      if (*x == 'x' && x > notes && isdigit((unsigned char)x[-1])) {
+        while (x > notes && isdigit((unsigned char)x[-1])) x--;
+        ports = strtod(x, NULL);
+        break;
+      }
     if (rate > 0 && ports > 0) return rate * ports;
   }
   return 0;

@@ -28,7 +28,8 @@ typedef struct tr_efficiency {
 } tr_efficiency;
 
 typedef struct tr_device {
-  char *name, *like; // `like`: the device that the efficiencies come from when there were no runs to fit them on
+  const char *name,
+      *like; // `like`: the device that the efficiencies come from when there were no runs to fit them on
   double peak_bf16, peak_fp8;   // TFLOP/s, dense
   double memory_gb, memory_gbs; // GB (1e9), GB/s
   double reserved_gb;           // taken by the driver and libraries before a program allocates
@@ -36,18 +37,18 @@ typedef struct tr_device {
   int64_t link_domain;          // devices that these links join
   double network_gbit;          // Gbit/s per device
   double power_w, price_hour;   // 0: not known
-  char *source_peak, *source_memory, *source_link, *source_network, *source_fit;
+  const char *source_peak, *source_memory, *source_link, *source_network, *source_fit;
   tr_efficiency fit;
-  tr_options *options; // owns the texts
+  void *owned; // what was read; the texts are in it
 } tr_device;
 
 typedef struct tr_cluster {
-  char *name, *device_name, *source;
+  const char *name, *device_name, *source;
   int64_t hosts, host_devices, domain; // domain: devices joined by the fast links
   double network_gbit;                 // per device
   double mtbf_hours, storage_gbs, price_hour;
   tr_device device;
-  tr_options *options;
+  void *owned;
 } tr_cluster;
 
 // A file, or the name of a preset; letters in any case. TR_ERR_CONFIG naming what is wrong, TR_ERR_IO.
