@@ -48,10 +48,11 @@ static const tr_option device_rows[] = {
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
     REAL("fit.scores", AT(fit.scores), "1", 0.1, 10, "", "Passes over the scores of attention that is not fused, against the usual."),
     REAL("fit.memory", AT(fit.memory), "0.6", 0.05, 1.2, "", "Share of the memory bandwidth of elementwise kernels."),
+    REAL("fit.touch", AT(fit.touch), "16", 0, 80, "bytes", "Moved per parameter and micro-batch: weights read, gradients added up."),
     REAL("fit.layer", AT(fit.layer_us), "600", 0, 20000, "us", "Host time of a layer's forward pass."),
-    REAL("fit.link", AT(fit.link), "0.7", 0.05, 1.2, "", "Share of the links' bandwidth that collectives reach."),
+    REAL("fit.link", AT(fit.link), "0.7", 0.05, 0.95, "", "Share of the links' bandwidth that collectives reach."),
     REAL("fit.link_latency", AT(fit.link_us), "30", 0, 2000, "us", "Time of a collective besides its bytes."),
-    REAL("fit.network", AT(fit.network), "0.7", 0.05, 1.2, "", "Share of the network that collectives reach."),
+    REAL("fit.network", AT(fit.network), "0.7", 0.05, 0.98, "", "Share of the network that collectives reach."),
     REAL("fit.network_latency", AT(fit.network_us), "90", 0, 5000, "us", "The same between hosts, per doubling of hosts."),
     REAL("fit.hop", AT(fit.hop_us), "5", 0, 1000, "us", "Time per rank of a ring between hosts."),
     REAL("fit.hide_tp", AT(fit.hide_tp), "0.5", 0, 1, "", "Share of tensor-parallel traffic that is hidden where a program overlaps it."),
@@ -60,7 +61,7 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.7", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "20", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.003", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 19
+#define FIT_COUNT 20
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };

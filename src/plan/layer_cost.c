@@ -78,7 +78,7 @@ static pass attention_core(const scope *s) {
   double a = (double)w->heads / s->tp, d = (double)(2 * w->head_dim - w->rope_dim) / 2;
   double context = tr_workload_context(w, s->p->sequence, s->p->fused_attention);
   double work = 4 * s->tokens * context * a * d / (1e12 * s->c->device.peak_bf16 * s->fit->attention);
-  if (w->head_dim % 8 != 0) work *= 3;
+  if (w->head_dim % 8 != 0) work *= 10;
   if (s->p->fused_attention) return (pass){work, 2.5 * work};
   double scores = s->tokens * context * a / s->bytes_rate * s->fit->scores;
   return (pass){work + 11 * scores, 2 * work + 12 * scores};
@@ -140,10 +140,23 @@ static double context_traffic(const scope *s, double layer) {
   return fmax(time - 0.4 * layer, 0.1 * time);
 }
 
-static double floored(double time, double host) { return pow(pow(time, 4) + pow(host, 4), 0.25); }
+// Weights are read by each product, and gradients added to their sums, once per micro-batch whatever its size.
+static double touched(const scope *s, int experts) {
+  const tr_workload *w = s->w;
+  double n = tr_workload_attention_params(w) / s->tp;
+  if (!experts) return (n + tr_workload_mlp_params(w) / s->tp) * s->fit->touch / s->bytes_rate;
+  n += tr_workload_expert_params(w) * ((double)w->shared / s->tp + (double)w->experts / (double)s->p->ep);
+  return n * s->fit->touch / s->bytes_rate;
+}
+
+// Device and host work at the same time; in a program that waits for the device layer by layer, one after the other.
+static double floored(const scope *s, double time, double host) {
+  if (s->p->waits) return time + 2 * host;
+  return pow(pow(time, 4) + pow(host, 4), 0.25);
+}
 
 static double again_time(const scope *s, pass products, pass core, pass light, pass expert, double host) {
-  double all = floored(products.forward + core.forward + light.forward + expert.forward, host);
+  double all = floored(s, products.forward + core.forward + light.forward + expert.forward, host);
   switch (s->p->recompute) {
   case TR_RECOMPUTE_FULL: return all;
   case TR_RECOMPUTE_HALF: return 0.5 * all;
@@ -163,10 +176,10 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   if (ffn > 0) add(&products, mlp(&s, ffn / s.tp, s.tokens), 1);
   if (experts) expert = expert_products(&s);
   pass light = elementwise(&s, ffn);
-  tr__layer out = {.forward = floored(products.forward + core.forward + light.forward + expert.forward, host),
-                   .backward =
-                       floored(products.backward + core.backward + light.backward + expert.backward, 1.5 * host),
+  tr__layer out = {.forward = floored(&s, products.forward + core.forward + light.forward + expert.forward, host),
                    .again = again_time(&s, products, core, light, expert, host)};
+  double backward = products.backward + core.backward + light.backward + expert.backward;
+  out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
   int full = p->recompute == TR_RECOMPUTE_FULL;
   out.tp = tensor_traffic(&s, 4);
   out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);

@@ -93,7 +93,9 @@ static double exposed(const tr_plan *p, const tr_cluster *c, double work, double
 static tr__links replicas(const tr_plan *p, const tr_cluster *c) { return tr__links_of(c, p->dp * p->cp, p->tp); }
 static tr__links shards(const tr_plan *p, const tr_cluster *c) {
   int64_t all = p->dp * p->cp, n = p->zero_ranks > 0 && p->zero_ranks < all ? p->zero_ranks : all;
-  return tr__links_of(c, n, p->tp);
+  tr__links group = tr__links_of(c, n, p->tp);
+  if (p->zero == 3 && p->gathers_singly && group.crosses) group.near = 1;
+  return group;
 }
 
 // Sharded weights: gathered for each pass (again for the backward pass at stage 3), gradients reduced after it.

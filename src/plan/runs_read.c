@@ -114,6 +114,9 @@ static void read_program(const reader *r, tr_plan *p) {
   p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
   p->hides_ep = has(notes, "all-to-all overlap");
+  p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1;
+  p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
+  if (p->gathers_singly) p->hides_grads = 0;
   p->keeps_gathered = fsdp && p->zero == 3 && (p->pp > 1 || has(framework, "Kempner"));
 }
 

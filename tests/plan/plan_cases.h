@@ -35,6 +35,7 @@ static inline tr_cluster case_cluster(int64_t devices) {
                          .depth = 128,
                          .attention = 0.5,
                          .scores = 1,
+                         .touch = 16,
                          .memory = 0.6,
                          .layer_us = 600,
                          .link = 0.7,

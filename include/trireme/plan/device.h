@@ -17,6 +17,7 @@ typedef struct tr_efficiency {
   double attention;                   // share of the bf16 peak, fused attention
   double scores;                      // passes over the score matrix, attention that is not fused
   double memory;                      // share of the memory bandwidth, elementwise kernels
+  double touch;                       // bytes per parameter and micro-batch: weights read, gradients added up
   double layer_us;                    // host time of one layer's forward pass: a floor
   double link, link_us;               // share of the links' bandwidth, time per collective
   double network, network_us, hop_us; // the same between hosts, per doubling of hosts, and per rank of a ring
