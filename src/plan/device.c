@@ -46,8 +46,10 @@ static const tr_option device_rows[] = {
     REAL("fit.tile", AT(fit.tile_mi), "1", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
     REAL("fit.depth", AT(fit.depth), "128", 0, 8192, "", "k at which a product reaches half its rate."),
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
+    REAL("fit.attention_early", AT(fit.attention_early), "0.4", 0.01, 1.2, "", "The same, kernels written for the generation before."),
     REAL("fit.scores", AT(fit.scores), "1", 0.1, 10, "", "Passes over the scores of attention that is not fused, against the usual."),
     REAL("fit.memory", AT(fit.memory), "0.6", 0.05, 1.2, "", "Share of the memory bandwidth of elementwise kernels."),
+    REAL("fit.passes", AT(fit.passes), "14", 4, 40, "", "Passes over a layer's wide tensors in programs that fuse little."),
     REAL("fit.touch", AT(fit.touch), "16", 0, 80, "bytes", "Moved per parameter and micro-batch: weights read, gradients added up."),
     REAL("fit.layer", AT(fit.layer_us), "600", 0, 20000, "us", "Host time of a layer's forward pass."),
     REAL("fit.link", AT(fit.link), "0.7", 0.05, 0.95, "", "Share of the links' bandwidth that collectives reach."),
@@ -61,7 +63,7 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.7", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "20", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.003", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 20
+#define FIT_COUNT 22
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };

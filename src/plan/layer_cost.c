@@ -76,8 +76,9 @@ static pass attention_products(const scope *s) {
 static pass attention_core(const scope *s) {
   const tr_workload *w = s->w;
   double a = (double)w->heads / s->tp, d = (double)(2 * w->head_dim - w->rope_dim) / 2;
+  double share = s->p->early_attention ? s->fit->attention_early : s->fit->attention;
   double context = tr_workload_context(w, s->p->sequence, s->p->fused_attention);
-  double work = 4 * s->tokens * context * a * d / (1e12 * s->c->device.peak_bf16 * s->fit->attention);
+  double work = 4 * s->tokens * context * a * d / (1e12 * s->c->device.peak_bf16 * share);
   if (w->head_dim % 8 != 0) work *= 10;
   if (s->p->fused_attention) return (pass){work, 2.5 * work};
   double scores = s->tokens * context * a / s->bytes_rate * s->fit->scores;
@@ -96,7 +97,7 @@ static pass elementwise(const scope *s, double ffn) {
   double wide = s->tokens * s->h * 2 / (s->p->sequence_parallel ? s->tp : 1);
   double inner = s->tokens * ffn / s->tp * 2 * (s->w->gated ? 3 : 2);
   double heads = s->tokens * (double)((s->w->heads + 2 * s->w->heads_kv) * s->w->head_dim) / s->tp * 2 * 2;
-  double passes = s->p->fused_kernels ? 8 : 14;
+  double passes = s->p->fused_kernels ? 8 : s->fit->passes;
   double time = (passes * wide + inner + heads * (s->p->fused_kernels ? 1 : 2)) / s->bytes_rate;
   return (pass){time, 2 * time};
 }

@@ -16,6 +16,7 @@ void tr_plan_init(tr_plan *plan) {
                     .fused_attention = 1,
                     .fused_kernels = 1,
                     .hides_grads = 1,
+                    .hides_weights = 1,
                     .hides_tp = 1,
                     .weight_bytes = 2,
                     .grad_bytes = 4,

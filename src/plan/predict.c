@@ -115,8 +115,8 @@ static double sharded_traffic(const tr_plan *p, const tr_workload *w, const tr_c
   return layers * (ahead + back) + ends;
 }
 
-// Gradients once a step: summed (stage 0), or reduced to shards and updated weights gathered (stage 1).
-static double gradient_traffic(const tr_plan *p, const tr_cluster *c, tr__local params) {
+// Once a step: gradients summed (stage 0) or reduced to shards, with the copies of each shard where those are few.
+static double gradient_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
   tr__links group = shards(p, c), all = replicas(p, c);
   double grad = fmin(p->grad_bytes, 4), time = 0;
   if (p->zero >= 2 || all.ranks <= 1) return 0;
@@ -124,13 +124,20 @@ static double gradient_traffic(const tr_plan *p, const tr_cluster *c, tr__local 
     time = tr__sum_time(c, all, grad * params.dense);
   else
     time = tr__gather_time(c, all, grad * params.dense);
-  if (p->zero == 1) {
-    double buckets = fmax(2 * params.dense / 100e6, 1);
-    time += tr__gather_time(c, group, 2 * params.dense) + (buckets - 1) * tr__gather_latency(c, group);
-  }
   int64_t peers = p->dp * p->cp * p->tp / p->ep;
   if (params.experts > 0 && peers > 1)
-    time += tr__sum_time(c, tr__links_of(c, peers, p->ep), 0.75 * grad * params.experts);
+    time += tr__gather_time(c, tr__links_of(c, peers, p->ep), grad * params.experts);
+  return time;
+}
+
+// Updated weights, from those that updated them (stage 1), bucket by bucket.
+static double weights_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
+  tr__links group = shards(p, c);
+  if (p->zero != 1 || group.ranks <= 1) return 0;
+  double buckets = fmax(2 * params.dense / 100e6, 1);
+  double time = tr__gather_time(c, group, 2 * params.dense) + (buckets - 1) * tr__gather_latency(c, group);
+  int64_t peers = p->dp * p->cp * p->tp / p->ep;
+  if (params.experts > 0 && peers > 1) time += tr__gather_time(c, tr__links_of(c, peers, p->ep), 2 * params.experts);
   return time;
 }
 
@@ -145,7 +152,7 @@ static double update_time(const tr_plan *p, const tr_cluster *c, tr__local param
 static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   if (p->pp <= 1) return 0;
   double bytes = (double)(p->micro * p->sequence * w->width) * 2 / (double)p->cp;
-  if (p->sequence_parallel) bytes /= (double)p->tp;
+  if (!p->waits) bytes /= (double)p->tp; // each sends its part
   int crosses = p->tp * p->cp * p->dp >= c->domain;
   double one = tr__send_time(c, crosses, bytes);
   return 2 * (double)p->vpp * one * (p->hides_grads ? 0.3 : 1);
@@ -168,7 +175,8 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   term[TR_TERM_BUBBLE] = (double)(p->pp - 1) / (double)p->vpp * mean;
   term[TR_TERM_PP] = (m + (double)(p->pp - 1)) * message_time(p, w, c);
   tr__local params = tr__stage_params(p, w, 0);
-  double once = exposed(p, c, slow, gradient_traffic(p, c, params));
+  double grads = gradient_time(p, c, params), weights = weights_time(p, c, params);
+  double once = exposed(p, c, slow, grads + (p->hides_weights ? weights : 0)) + (p->hides_weights ? 0 : weights);
   term[TR_TERM_GRADS] = m * sharded_traffic(p, w, c, &t, layers) + once;
   term[TR_TERM_OPTIMIZER] = update_time(p, c, params);
   double step = 0;

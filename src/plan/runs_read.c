@@ -111,10 +111,12 @@ static void read_program(const reader *r, tr_plan *p) {
   p->fused_attention = !old;
   p->fused_kernels = !old && !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
   p->hides_grads = (!old || p->zero >= 2) && !has(framework, "no overlap");
+  p->hides_weights = p->hides_grads && (has(framework, "NeMo") || has(framework, "Bridge") || has(framework, "Core"));
+  p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
   p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
   p->hides_ep = has(notes, "all-to-all overlap");
-  p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1;
+  p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
   p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
   p->keeps_gathered = fsdp && p->zero == 3 && (p->pp > 1 || has(framework, "Kempner"));

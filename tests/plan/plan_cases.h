@@ -34,6 +34,8 @@ static inline tr_cluster case_cluster(int64_t devices) {
                          .tile_mi = 1,
                          .depth = 128,
                          .attention = 0.5,
+                         .attention_early = 0.4,
+                         .passes = 14,
                          .scores = 1,
                          .touch = 16,
                          .memory = 0.6,

@@ -14,9 +14,10 @@ typedef struct tr_efficiency {
   double matmul, matmul_fp8;          // share of the peak that large products reach
   double tile_mi;                     // m x n (Mi elements) at which a product reaches half of that
   double depth;                       // k at which it reaches half of that
-  double attention;                   // share of the bf16 peak, fused attention
+  double attention, attention_early; // share of the bf16 peak, fused attention; of kernels for older devices
   double scores;                      // passes over the score matrix, attention that is not fused
   double memory;                      // share of the memory bandwidth, elementwise kernels
+  double passes; // over a layer's wide tensors, in programs that fuse little
   double touch;                       // bytes per parameter and micro-batch: weights read, gradients added up
   double layer_us;                    // host time of one layer's forward pass: a floor
   double link, link_us;               // share of the links' bandwidth, time per collective

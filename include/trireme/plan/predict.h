@@ -32,8 +32,9 @@ typedef struct tr_plan {
   int64_t micro, batch, sequence; // sequences per pass, sequences per step, tokens per sequence
   // What the program that runs the plan can do.
   int fused_attention;                 // scores never go to memory
+  int early_attention; // its kernels do not use what the newest devices have (FlashAttention 1 and 2 on Hopper)
   int fused_kernels;                   // elementwise kernels are fused
-  int hides_grads, hides_tp, hides_ep; // traffic runs beside computation
+  int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
   int waits; // for the device after each layer (DeepSpeed's pipelines with recomputation)
   int gathers_singly;                  // parameter by parameter, through one port of the host (DeepSpeed of 2021)
   int keeps_gathered;                  // sharded weights stay gathered over the micro-batches of a step
