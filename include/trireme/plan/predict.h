@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Predicting a plan: the time of a step, term by term, and the memory of the fullest rank, item by item, of a model on a
+// cluster. Closed formulas on plain values: no allocation, no state, microseconds a call, any thread.
+//
+// The terms of the step's time add up to it. What overlaps counts only where it sticks out. The efficiencies come with
+// the device (device.h); plans whose degrees contradict each other are refused by tr_plan_check with one sentence.
+#ifndef TRIREME_PLAN_PREDICT_H
+#define TRIREME_PLAN_PREDICT_H
+
+#include "trireme/plan/device.h"
+#include "trireme/plan/workload.h"
+
+typedef enum tr_plan_number { TR_PLAN_BF16, TR_PLAN_FP16, TR_PLAN_FP8 } tr_plan_number;
+
+// What is computed again in the backward pass.
+typedef enum tr_plan_recompute {
+  TR_RECOMPUTE_NONE,
+  TR_RECOMPUTE_SCORES,  // attention only
+  TR_RECOMPUTE_PARTS,   // norms and activations
+  TR_RECOMPUTE_EXPERTS, // norms and experts
+  TR_RECOMPUTE_HALF,    // every second layer or product
+  TR_RECOMPUTE_FULL,    // all but the layers' inputs
+} tr_plan_recompute;
+
+typedef struct tr_plan {
+  int64_t tp, pp, vpp, dp, cp, ep; // degrees; vpp: chunks per rank
+  int zero;                        // 0 to 3
+  int64_t zero_ranks;              // ranks that states are sharded over; 0: all of dp x cp
+  int sequence_parallel;           // norms and residuals are cut along the sequence over tp
+  tr_plan_recompute recompute;
+  tr_plan_number number;
+  int64_t micro, batch, sequence; // sequences per pass, sequences per step, tokens per sequence
+  // What the program that runs the plan can do.
+  int fused_attention;                 // scores never go to memory
+  int early_attention; // its kernels do not use what the newest devices have (FlashAttention 1 and 2 on Hopper)
+  int fused_kernels;                   // elementwise kernels are fused
+  int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
+  int waits; // for the device after each layer (DeepSpeed's pipelines with recomputation)
+  int gathers_singly;                  // parameter by parameter, through one port of the host (DeepSpeed of 2021)
+  int keeps_gathered;                  // sharded weights stay gathered over the micro-batches of a step
+  double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
+  double logit_bytes;                           // per logit, with the loss's copies
+  int64_t offloaded;                            // layers whose activations are in host memory
+} tr_plan;
+
+void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
+// TR_ERR_PLAN naming the degree, its value and what would work.
+tr_status tr_plan_check(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+int64_t tr_plan_devices(const tr_plan *plan);
+
+typedef enum tr_memory_item {
+  TR_ITEM_WEIGHTS,
+  TR_ITEM_GRADS,
+  TR_ITEM_STATES, // master weights and moments
+  TR_ITEM_GATHERED,
+  TR_ITEM_ACTIVATIONS,
+  TR_ITEM_LOGITS,
+  TR_ITEM_BUFFERS, // of communication, and what libraries keep
+  TR_ITEM_COUNT
+} tr_memory_item;
+const char *tr_memory_item_name(tr_memory_item item);
+
+typedef struct tr_footprint {
+  double item[TR_ITEM_COUNT]; // bytes, of the fullest rank
+  double total;               // what an allocator sees
+  double process;             // with what the driver and libraries reserve besides
+  int64_t stage;              // of the fullest rank
+  tr_memory_item biggest;
+} tr_footprint;
+
+typedef enum tr_time_term {
+  TR_TERM_COMPUTE, // products, attention, elementwise
+  TR_TERM_RECOMPUTE,
+  TR_TERM_TP,
+  TR_TERM_CP,
+  TR_TERM_EP,
+  TR_TERM_BUBBLE,
+  TR_TERM_PP,    // messages between stages
+  TR_TERM_GRADS, // gradients, gathered weights: what sticks out
+  TR_TERM_OPTIMIZER,
+  TR_TERM_FIXED, // per step, and waiting for the slowest rank
+  TR_TERM_COUNT
+} tr_time_term;
+const char *tr_time_term_name(tr_time_term term);
+
+typedef struct tr_prediction {
+  double step;                // seconds
+  double low, high;           // nine in ten comparable published runs lie within
+  double term[TR_TERM_COUNT]; // seconds, they add up to step
+  double mfu;                 // model FLOPs (whole attention) over peak
+  double tokens_per_device;   // per second
+  tr_footprint memory;
+  int fits;
+} tr_prediction;
+
+double tr_predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
+                       double term[TR_TERM_COUNT]);
+void tr_predict_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_footprint *out);
+void tr_predict(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_prediction *out);
+
+#endif

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Finding plans: every TP x PP x VPP x DP x CP x EP x ZeRO x recomputation x micro-batch of a model on all devices of a
+// cluster for one global batch, best first.
+//
+// The answer is that of trying all: what is left out is left out by bounds that hold (states alone do not fit; products
+// alone take longer than what is already found). No allocation; one thread; microseconds a plan.
+#ifndef TRIREME_PLAN_SEARCH_H
+#define TRIREME_PLAN_SEARCH_H
+
+#include "trireme/plan/predict.h"
+
+enum { TR_SEARCH_TOP_MOST = 64, TR_SEARCH_FAMILY_MOST = 64 };
+
+// What is fixed: 0 (recompute and zero: -1) leaves a knob free.
+typedef struct tr_search_options {
+  tr_plan fixed; // degrees, micro; number, batch and sequence always count
+  int fixed_zero, fixed_recompute;
+  size_t top; // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
+  int all;    // no bounds on time: every plan that fits is predicted (tests, explanations)
+} tr_search_options;
+void tr_search_options_init(tr_search_options *options);
+
+typedef struct tr_search_entry {
+  tr_plan plan;
+  tr_prediction prediction;
+} tr_search_entry;
+
+typedef struct tr_search_family { // the plans with one value of one knob
+  const char *knob;
+  int64_t value;
+  double step;     // of its best plan; 0: none fits
+  double overflow; // bytes that its smallest plan lacks, when none fits
+} tr_search_family;
+
+typedef struct tr_search_result {
+  tr_search_entry top[TR_SEARCH_TOP_MOST];
+  size_t n;
+  int64_t considered, too_big, bounded, predicted;
+  int64_t near; // plans within the prediction's error of the best
+  tr_search_family family[TR_SEARCH_FAMILY_MOST];
+  size_t nfamily;
+} tr_search_result;
+
+// TR_ERR_PLAN when no plan works, with what the smallest of them lacks.
+tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
+                    tr_search_result *out);
+
+#endif

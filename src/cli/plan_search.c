@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+// `trireme plan --model M --cluster C --batch TOKENS`: the best plans for a model on a cluster, as a table, as JSON, or
+// with the reasons why other families of plans lose and what binds the winner.
+#include "cli/arguments_internal.h"
+#include "cli/cli_internal.h"
+#include "cli/plan_command_internal.h"
+#include "trireme/base/json.h"
+#include "trireme/base/text.h"
+#include "trireme/plan/search.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct request {
+  const char *model, *cluster, *batch;
+  int64_t sequence, devices, top;
+  int number, json, explain;
+  tr__argument_list fix;
+} request;
+
+static void print_help(void) {
+  printf(
+      "usage: trireme plan --model M --cluster C --batch TOKENS [OPTIONS]\n\n"
+      "Predict every way to split the training of a model over a cluster, and show the best.\n\n"
+      "  --model M        a preset (presets/models), a config.json or the folder of one\n"
+      "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
+      "  --batch TOKENS   tokens per step, as in 4M, or sequences, as in 1024seq\n"
+      "  --seq S          tokens per sequence (default 4096)\n"
+      "  --devices N      use N of the cluster's devices\n"
+      "  --precision P    bf16 (default) or fp8\n"
+      "  --top K          how many plans to show (default 5)\n"
+      "  --fix KNOB=V     tp, pp, vpp, dp, cp, ep, micro, zero, recompute (none, parts, half, full); may be "
+      "repeated\n"
+      "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
+      "  --json           the same as one JSON object\n\n"
+      "examples:\n"
+      "  trireme plan --model llama3-70b --cluster dgx-h100 --devices 512 --batch 4M --seq 8192 --explain\n");
+}
+
+static tr_status parse(int argc, char **argv, request *r) {
+  *r = (request){.sequence = 4096, .top = 5};
+  const tr__argument table[] = {
+      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
+      {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->cluster},
+      {.name = "--batch", .kind = TR__ARGUMENT_TEXT, .out = &r->batch},
+      {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->sequence, .min = 1, .max = 1 << 28},
+      {.name = "--devices", .kind = TR__ARGUMENT_COUNT, .out = &r->devices, .min = 1, .max = 1 << 24},
+      {.name = "--top", .kind = TR__ARGUMENT_COUNT, .out = &r->top, .min = 1, .max = TR_SEARCH_TOP_MOST},
+      {.name = "--precision", .kind = TR__ARGUMENT_CHOICE, .out = &r->number, .choices = {"bf16", "fp8", NULL}},
+      {.name = "--fix", .kind = TR__ARGUMENT_LIST, .out = &r->fix},
+      {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
+      {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
+  size_t npath = 0;
+  TR_TRY(tr__cli_parse_paths("plan", argc, argv, table, sizeof table / sizeof *table, &npath));
+  if (npath) return tr__cli_usage("plan", "'%.80s' is neither an option nor a part", argv[1]);
+  if (!r->model) return tr__cli_usage("plan", "--model is missing: a preset, a config.json or a folder");
+  if (!r->cluster) return tr__cli_usage("plan", "--cluster is missing: a preset or a file");
+  if (!r->batch) return tr__cli_usage("plan", "--batch is missing: tokens per step");
+  return TR_OK;
+}
+
+// ---- what is asked
+
+static const char *const recompute_name[] = {"none", "scores", "parts", "experts", "half", "full"};
+
+static tr_status fix(const char *text, tr_search_options *o) {
+  tr_plan *p = &o->fixed;
+  const struct {
+    const char *name;
+    int64_t *at;
+  } knob[] = {{"tp", &p->tp}, {"pp", &p->pp}, {"vpp", &p->vpp},    {"dp", &p->dp},
+              {"cp", &p->cp}, {"ep", &p->ep}, {"micro", &p->micro}};
+  const char *is = strchr(text, '=');
+  size_t n = is ? (size_t)(is - text) : 0;
+  int64_t value;
+  for (int i = 0; is && i < 6; i++)
+    if (n == 9 && strncmp(text, "recompute", n) == 0 && strcmp(is + 1, recompute_name[i]) == 0)
+      return o->fixed_recompute = i, TR_OK;
+  if (!is || tr_parse_count(is + 1, &value) < 0 || value < 0 || value > 1 << 24)
+    return tr__cli_usage("plan", "--fix takes KNOB=VALUE as in tp=8 or recompute=full, not '%.80s'", text);
+  if (n == 4 && strncmp(text, "zero", n) == 0 && value <= 3) return o->fixed_zero = (int)value, TR_OK;
+  for (size_t i = 0; i < sizeof knob / sizeof *knob; i++)
+    if (strlen(knob[i].name) == n && strncmp(text, knob[i].name, n) == 0 && value > 0)
+      return *knob[i].at = value, TR_OK;
+  return tr__cli_usage(
+      "plan", "--fix has no knob like '%.80s'; there are tp, pp, vpp, dp, cp, ep, micro, zero, recompute", text);
+}
+
+static tr_status load_cluster(const request *r, tr_cluster *out) {
+  tr_device device;
+  if (tr_cluster_load(r->cluster, out) < 0) {
+    if (tr_device_load(r->cluster, &device) < 0) return tr_cluster_load(r->cluster, out);
+    *out = tr_cluster_of(&device, device.link_domain < 8 ? device.link_domain : 8, 0);
+    if (r->devices) *out = tr_cluster_of(&device, r->devices, 0);
+    return TR_OK;
+  }
+  if (r->devices == 0) return TR_OK;
+  if (r->devices > out->hosts * out->host_devices) {
+    tr_status status = tr_error(TR_ERR_PLAN, "--devices is %lld; %s has %lld", (long long)r->devices, out->name,
+                                (long long)(out->hosts * out->host_devices));
+    tr_cluster_unload(out);
+    return status;
+  }
+  if (r->devices < out->host_devices) out->host_devices = r->devices;
+  if (r->devices % out->host_devices != 0) {
+    tr_status status = tr_error(TR_ERR_PLAN, "--devices is %lld; whole hosts have a multiple of %lld",
+                                (long long)r->devices, (long long)out->host_devices);
+    tr_cluster_unload(out);
+    return status;
+  }
+  out->hosts = r->devices / out->host_devices;
+  return TR_OK;
+}
+
+static tr_status set_options(const request *r, tr_search_options *o) {
+  int64_t tokens;
+  char number[64];
+  size_t n = strlen(r->batch);
+  int sequences = tr_text_ends_in(r->batch, "seq");
+  snprintf(number, sizeof number, "%.*s", (int)(sequences ? n - 3 : n), r->batch);
+  if (tr_parse_count(number, &tokens) < 0 || tokens < 1)
+    return tr__cli_usage("plan", "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", r->batch);
+  tr_search_options_init(o);
+  o->fixed.sequence = r->sequence;
+  o->fixed.batch = sequences ? tokens : (tokens + r->sequence / 2) / r->sequence;
+  if (o->fixed.batch < 1) o->fixed.batch = 1;
+  o->fixed.number = r->number == 1 ? TR_PLAN_FP8 : TR_PLAN_BF16;
+  o->top = (size_t)r->top;
+  o->all = r->explain;
+  for (size_t i = 0; i < r->fix.n; i++) TR_TRY(fix(r->fix.item[i], o));
+  return TR_OK;
+}
+
+// ---- as text
+
+static void print_row(const tr_search_entry *e, int rank) {
+  const tr_plan *p = &e->plan;
+  const tr_prediction *x = &e->prediction;
+  printf("%3d %4lld %4lld %4lld %5lld %3lld %4lld %5d %6lld  %-8s %9.3f %5.1f %9.0f %7.1f\n", rank, (long long)p->tp,
+         (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp, (long long)p->ep, p->zero,
+         (long long)p->micro, recompute_name[p->recompute], x->step, 100 * x->mfu, x->tokens_per_device,
+         x->memory.process / 1e9);
+}
+
+static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o,
+                        const tr_search_result *f) {
+  int64_t devices = c->hosts * c->host_devices;
+  printf(
+      "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GB each\nbatch   %lld sequences of %lld tokens, %s\n\n",
+      r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gb,
+      (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
+  printf("  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
+  for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
+  printf("\n%lld plans predicted; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie within the\n"
+         "prediction's error (nine in ten runs of %s within %.0f %%) of the best.\n",
+         (long long)f->predicted, (long long)f->too_big, (long long)f->bounded, (long long)f->near, c->device.name,
+         100 * c->device.fit.p90);
+}
+
+static void print_split(const tr_prediction *x) {
+  printf("\ntime of the best, seconds per step (%.3f to %.3f)\n", x->low, x->high);
+  for (int i = 0; i < TR_TERM_COUNT; i++)
+    if (x->term[i] > 0)
+      printf("  %-12s %10.4f %5.1f %%\n", tr_time_term_name(i), x->term[i], 100 * x->term[i] / x->step);
+  printf("memory of its fullest rank (stage %lld), GB\n", (long long)x->memory.stage);
+  for (int i = 0; i < TR_ITEM_COUNT; i++)
+    if (x->memory.item[i] > 0) printf("  %-16s %8.2f\n", tr_memory_item_name(i), x->memory.item[i] / 1e9);
+}
+
+static void print_families(const tr_search_result *f) {
+  double best = f->top[0].prediction.step;
+  printf("families of plans, best first value of each knob against the winner\n");
+  for (size_t i = 0; i < f->nfamily; i++) {
+    const tr_search_family *x = &f->family[i];
+    char value[24];
+    snprintf(value, sizeof value, "%lld", (long long)x->value);
+    if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", recompute_name[x->value]);
+    if (x->step > 0)
+      printf("  %-9s %-6s %9.3f s, %+5.1f %%\n", x->knob, value, x->step, 100 * (x->step / best - 1));
+    else
+      printf("  %-9s %-6s does not fit: its smallest plan lacks %.1f GB\n", x->knob, value, x->overflow / 1e9);
+  }
+}
+
+// What binds: the winner again with one resource doubled.
+static void print_helps(const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
+  static const char *const name[] = {"compute", "memory bandwidth", "links in the host", "network"};
+  printf("the best with twice the\n");
+  for (int i = 0; i < 4; i++) {
+    tr_cluster more = *c;
+    double term[TR_TERM_COUNT];
+    if (i == 0) more.device.peak_bf16 *= 2, more.device.peak_fp8 *= 2;
+    if (i == 1) more.device.memory_gbs *= 2;
+    if (i == 2) more.device.link_gbs *= 2;
+    if (i == 3) more.network_gbit *= 2;
+    double step = tr_predict_step(&e->plan, w, &more, term);
+    printf("  %-18s %9.3f s, %+5.1f %%\n", name[i], step, 100 * (step / e->prediction.step - 1));
+  }
+}
+
+// ---- as JSON
+
+static json_t *json_entry(const tr_search_entry *e) {
+  const tr_plan *p = &e->plan;
+  const tr_prediction *x = &e->prediction;
+  json_t *term = json_object(), *item = json_object();
+  for (int i = 0; i < TR_TERM_COUNT; i++) json_object_set_new(term, tr_time_term_name(i), json_real(x->term[i]));
+  for (int i = 0; i < TR_ITEM_COUNT; i++)
+    json_object_set_new(item, tr_memory_item_name(i), json_real(x->memory.item[i]));
+  return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o}", "tp", p->tp, "pp", p->pp,
+                   "vpp", p->vpp, "dp", p->dp, "cp", p->cp, "ep", p->ep, "zero", p->zero, "micro", p->micro,
+                   "recompute", recompute_name[p->recompute], "step_s", x->step, "step_low_s", x->low, "step_high_s",
+                   x->high, "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device, "memory_bytes",
+                   x->memory.process, "time_s", term, "memory", item);
+}
+
+static tr_status print_json(const tr_search_result *f) {
+  json_t *plans = json_array();
+  for (size_t i = 0; i < f->n; i++) json_array_append_new(plans, json_entry(&f->top[i]));
+  json_t *all = json_pack("{s:I,s:I,s:I,s:I,s:o}", "predicted", f->predicted, "too_big", f->too_big, "bounded",
+                          f->bounded, "within_error", f->near, "plans", plans);
+  char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
+  tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the result");
+  if (text) puts(text);
+  free(text);
+  json_decref(all);
+  return status;
+}
+
+static tr_status answer(const request *r, const tr_workload *w, const tr_cluster *c) {
+  tr_search_options options;
+  tr_search_result *found = malloc(sizeof *found);
+  if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
+  tr_status status = set_options(r, &options);
+  if (status == TR_OK) status = tr_search(w, c, &options, found);
+  if (status == TR_OK && r->json) {
+    status = print_json(found);
+  } else if (status == TR_OK) {
+    print_table(r, c, &options, found);
+    if (r->explain) {
+      print_split(&found->top[0].prediction);
+      print_families(found);
+      print_helps(w, c, &found->top[0]);
+    }
+  }
+  free(found);
+  return status;
+}
+
+tr_status tr__plan_search(int argc, char **argv) {
+  request r;
+  tr_arch arch;
+  tr_cluster cluster;
+  if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
+  TR_TRY(parse(argc, argv, &r));
+  TR_TRY(tr_arch_load(r.model, &arch, NULL, 0));
+  tr_workload w = tr_workload_from_arch(&arch);
+  TR_TRY(load_cluster(&r, &cluster));
+  tr_status status = answer(&r, &w, &cluster);
+  tr_cluster_unload(&cluster);
+  return status;
+}

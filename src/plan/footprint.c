@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// The memory of a plan: item by item for the first, second and last stage, of which the fullest counts.
+//
+// States by ZeRO stage; activations by what each layer keeps for its backward pass (Korthikanti et al., "Reducing
+// activation recomputation in large transformer models", generalised to gates, grouped heads and experts), times the
+// micro-batches in flight at that stage; the head's logits on the last stage; gathered weights and buckets.
+// Letters as in layer_cost.c; bytes per token of a layer, then times tokens.
+#include "plan/plan_internal.h"
+#include <math.h>
+
+const char *tr_memory_item_name(tr_memory_item item) {
+  static const char *const name[TR_ITEM_COUNT] = {"weights",     "gradients", "optimizer states", "gathered weights",
+                                                  "activations", "logits",    "buffers"};
+  return name[item];
+}
+
+// ---- activations
+
+typedef struct kept {
+  double all, some; // bytes per token of a layer, kept whole and under the plan's recomputation
+} kept;
+
+static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
+  double tp = (double)p->tp, cut = p->sequence_parallel ? tp : 1, h = (double)w->width;
+  double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
+  double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
+  double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
+  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_kernels ? 0 : 2 * h / cut;
+  double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
+  double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
+  double expert = 0;
+  if (experts) expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn);
+  double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
+  switch (p->recompute) {
+  case TR_RECOMPUTE_FULL: return (kept){all, input};
+  case TR_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
+  case TR_RECOMPUTE_SCORES: return (kept){all, all - scores};
+  case TR_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
+  case TR_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
+  case TR_RECOMPUTE_NONE: break;
+  }
+  return (kept){all, all};
+}
+
+// Layers' worth of activations in flight on a stage, counted in whole micro-batches of `layers` layers.
+static double in_flight(const tr_plan *p, int64_t stage, double layers) {
+  double m = (double)(p->batch / (p->dp * p->micro)), after = (double)(p->pp - stage - 1);
+  if (p->pp == 1) return layers;
+  if (p->vpp == 1) return layers * fmin(m, after + 1);
+  double chunks = 2 * after + (double)((p->vpp - 1) * p->pp) + 1;
+  return layers * fmin(m, chunks / (double)p->vpp);
+}
+
+// ---- states
+
+static double shards_of(const tr_plan *p, int stage) {
+  double all = (double)(p->dp * p->cp), n = p->zero_ranks > 0 ? fmin((double)p->zero_ranks, all) : all;
+  return p->zero >= stage ? n : 1;
+}
+
+static double expert_shards_of(const tr_plan *p, int stage) {
+  return p->zero >= stage ? fmax((double)(p->dp * p->cp * p->tp) / (double)p->ep, 1) : 1;
+}
+
+static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
+#define SPREAD(stage, bytes) ((bytes) * (n.dense / shards_of(p, stage) + n.experts / expert_shards_of(p, stage)))
+  item[TR_ITEM_WEIGHTS] = SPREAD(3, p->weight_bytes);
+  item[TR_ITEM_GRADS] = SPREAD(2, p->grad_bytes);
+  item[TR_ITEM_STATES] = SPREAD(1, p->state_bytes);
+#undef SPREAD
+}
+
+// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or, kept over a
+// step, all of the stage's.
+static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
+  tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
+  double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
+  if (p->zero < 2) return 0;
+  if (p->keeps_gathered) return (2 + (p->pp > 1 ? 4 : 0)) * (all.dense + all.experts);
+  return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
+}
+
+void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_COUNT]) {
+  states(p, tr__stage_params(p, w, 0), item);
+}
+
+static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double item[TR_ITEM_COUNT]) {
+  int last = stage == p->pp - 1;
+  double tokens = (double)(p->micro * p->sequence) / (double)p->cp, layers = tr__stage_layers(p, w, stage);
+  double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
+  kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
+  double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
+  double held = fmax(in_flight(p, stage, layers) - (double)p->offloaded, 0);
+  double words = (double)(w->vocab * w->width) / (double)p->tp;
+  tr__local params = tr__stage_params(p, w, stage);
+  states(p, params, item);
+  item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
+  item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
+  item[TR_ITEM_GATHERED] = gathered(p, w, params);
+  item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
+  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += 4 * words; // the embedding's gradient, before it is added
+}
+
+void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
+  double reserved = c->device.reserved_gb * 1e9;
+  out->total = -1;
+  const int64_t place[] = {0, 1, p->pp - 1};
+  for (int k = 0; k < 3; k++) {
+    double item[TR_ITEM_COUNT], total = 0;
+    int64_t i = place[k];
+    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
+    one_stage(p, w, i, item);
+    for (int j = 0; j < TR_ITEM_COUNT; j++) total += item[j];
+    if (total <= out->total) continue;
+    out->total = total;
+    out->stage = i;
+    out->biggest = TR_ITEM_WEIGHTS;
+    for (int j = 0; j < TR_ITEM_COUNT; j++) {
+      out->item[j] = item[j];
+      if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
+    }
+  }
+  // Programs whose allocator caches blocks of many sizes hold more than they use: measured as 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  out->process = out->total + reserved + cached;
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// What one layer costs one rank: its matrix products, attention, elementwise passes, and its collectives.
+//
+// Products: 2mnk FLOPs at the device's large-product rate times mn/(mn+tile) (few tiles leave processors idle) times
+// k/(k+depth) (short sums do not fill the pipes), each with its two backward products. Elementwise: bytes over the memory's
+// rate. A layer never takes less than the host needs to launch it; near that floor both add up (a fourth-power mean).
+// Letters: T tokens of a micro-batch on this rank, h width, f MLP, a heads, k heads of keys and values, d head size.
+#include "plan/plan_internal.h"
+#include <math.h>
+
+typedef struct scope {
+  const tr_plan *p;
+  const tr_workload *w;
+  const tr_cluster *c;
+  const tr_efficiency *fit;
+  double tokens, tp, h;
+  double bytes_rate;
+} scope;
+
+static scope scope_of(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  return (scope){.p = p,
+                 .w = w,
+                 .c = c,
+                 .fit = &c->device.fit,
+                 .tokens = (double)(p->micro * p->sequence) / (double)p->cp,
+                 .tp = (double)p->tp,
+                 .h = (double)w->width,
+                 .bytes_rate = c->device.memory_gbs * 1e9 * c->device.fit.memory};
+}
+
+// ---- products
+
+static double product(const scope *s, double m, double n, double k) {
+  double fp8 = s->p->number == TR_PLAN_FP8 && s->c->device.peak_fp8 > 0;
+  double rate = 1e12 * (fp8 ? s->c->device.peak_fp8 * s->fit->matmul_fp8 : s->c->device.peak_bf16 * s->fit->matmul);
+  double tiles = m * n, tile = s->fit->tile_mi * 1048576;
+  double time = 2 * m * n * k / rate * (tiles + tile) / tiles * (k + s->fit->depth) / k;
+  return fp8 ? time + 3 * (m * k + n * k / 4) / s->bytes_rate : time; // operands are turned into fp8 first
+}
+
+typedef struct pass {
+  double forward, backward;
+} pass;
+
+static pass linear(const scope *s, double tokens, double in, double out) {
+  return (pass){product(s, tokens, out, in), product(s, tokens, in, out) + product(s, in, out, tokens)};
+}
+
+static void add(pass *to, pass more, double times) {
+  to->forward += times * more.forward;
+  to->backward += times * more.backward;
+}
+
+// ---- parts
+
+static pass attention_products(const scope *s) {
+  const tr_workload *w = s->w;
+  double a = (double)w->heads / s->tp, d = (double)w->head_dim, t = s->tokens;
+  double k = fmax((double)w->heads_kv / s->tp, 1);
+  pass sum = {0, 0};
+  if (w->kv_rank > 0) {
+    double plain = d - (double)w->rope_dim, q = (double)w->q_rank, kv = (double)w->kv_rank;
+    add(&sum, linear(s, t, s->h, q + kv + (double)w->rope_dim), 1);
+    add(&sum, linear(s, t, q, a * d), 1);
+    add(&sum, linear(s, t, kv, 2 * a * plain), 1);
+    add(&sum, linear(s, t, a * plain, s->h), 1);
+    return sum;
+  }
+  add(&sum, linear(s, t, s->h, (a + 2 * k) * d), 1);
+  add(&sum, linear(s, t, a * d, s->h), 1);
+  return sum;
+}
+
+// Scores and their use. Fused attention computes what the causal mask leaves, backward with one product more; otherwise
+// all of it, with passes over the scores in memory. Head sizes that are no multiple of 8 miss the matrix units' fast path.
+static pass attention_core(const scope *s) {
+  const tr_workload *w = s->w;
+  double a = (double)w->heads / s->tp, d = (double)(2 * w->head_dim - w->rope_dim) / 2;
+  double share = s->p->early_attention ? s->fit->attention_early : s->fit->attention;
+  double context = tr_workload_context(w, s->p->sequence, s->p->fused_attention);
+  double work = 4 * s->tokens * context * a * d / (1e12 * s->c->device.peak_bf16 * share);
+  if (w->head_dim % 8 != 0) work *= 10;
+  if (s->p->fused_attention) return (pass){work, 2.5 * work};
+  double scores = s->tokens * context * a / s->bytes_rate * s->fit->scores;
+  return (pass){work + 11 * scores, 2 * work + 12 * scores};
+}
+
+static pass mlp(const scope *s, double ffn, double tokens) {
+  pass sum = {0, 0};
+  add(&sum, linear(s, tokens, s->h, (s->w->gated ? 2 : 1) * ffn), 1);
+  add(&sum, linear(s, tokens, ffn, s->h), 1);
+  return sum;
+}
+
+// Norms, residuals, activation, rotary positions and, in older programs, dropout: passes over wide and narrow tensors.
+static pass elementwise(const scope *s, double ffn) {
+  double wide = s->tokens * s->h * 2 / (s->p->sequence_parallel ? s->tp : 1);
+  double inner = s->tokens * ffn / s->tp * 2 * (s->w->gated ? 3 : 2);
+  double heads = s->tokens * (double)((s->w->heads + 2 * s->w->heads_kv) * s->w->head_dim) / s->tp * 2 * 2;
+  double passes = s->p->fused_kernels ? 8 : s->fit->passes;
+  double time = (passes * wide + inner + heads * (s->p->fused_kernels ? 1 : 2)) / s->bytes_rate;
+  return (pass){time, 2 * time};
+}
+
+// Rows of a rank's experts, grouped by expert: `active` copies of each token, spread evenly over all experts.
+static pass expert_products(const scope *s) {
+  const tr_workload *w = s->w;
+  double rows = s->tokens * (double)w->active / s->tp;
+  double each = rows * (double)s->p->ep / (double)w->experts;
+  pass sum = mlp(s, (double)w->expert_ffn, rows);
+  double slow = (each + 128) / each / s->fit->grouped;
+  double moved = rows * s->h * 2 * 6 / s->bytes_rate; // put in the experts' order and back
+  return (pass){sum.forward * slow + moved, sum.backward * slow + 2 * moved};
+}
+
+static double swap(const scope *s) {
+  if (s->p->ep <= 1) return 0;
+  double rows = s->tokens * (double)s->w->active / s->tp;
+  tr__links group = tr__links_of(s->c, s->p->ep, s->p->tp > 1 ? 1 : s->p->cp > 1 ? 1 : 1);
+  return tr__swap_time(s->c, group, rows * s->h * 2, (double)s->w->active);
+}
+
+// ---- collectives of a layer
+
+// Sums over tensor-parallel ranks, two in each direction; cut along the sequence, a gather and a reduction each.
+static double tensor_traffic(const scope *s, double sums) {
+  if (s->p->tp <= 1) return 0;
+  tr__links group = tr__links_of(s->c, s->p->tp, 1);
+  double bytes = s->tokens * s->h * 2;
+  double one = s->p->sequence_parallel ? 2 * tr__gather_time(s->c, group, bytes) : tr__sum_time(s->c, group, bytes);
+  return sums * one * (s->p->hides_tp ? 1 - s->fit->hide_tp : 1);
+}
+
+// Keys and values travel round the context-parallel ring beside the layer that uses them; what is longer than a share of it
+// sticks out.
+static double context_traffic(const scope *s, double layer) {
+  if (s->p->cp <= 1) return 0;
+  tr__links group = tr__links_of(s->c, s->p->cp, s->p->tp);
+  double bytes = (double)(s->p->micro * s->p->sequence * 2 * s->w->heads_kv * s->w->head_dim) * 2 / s->tp;
+  double time = tr__gather_time(s->c, group, bytes);
+  return fmax(time - 0.4 * layer, 0.1 * time);
+}
+
+// Weights are read by each product, and gradients added to their sums, once per micro-batch whatever its size.
+static double touched(const scope *s, int experts) {
+  const tr_workload *w = s->w;
+  double n = tr_workload_attention_params(w) / s->tp;
+  if (!experts) return (n + tr_workload_mlp_params(w) / s->tp) * s->fit->touch / s->bytes_rate;
+  n += tr_workload_expert_params(w) * ((double)w->shared / s->tp + (double)w->experts / (double)s->p->ep);
+  return n * s->fit->touch / s->bytes_rate;
+}
+
+// Device and host work at the same time; in a program that waits for the device layer by layer, one after the other.
+static double floored(const scope *s, double time, double host) {
+  if (s->p->waits) return time + 2 * host;
+  return pow(pow(time, 4) + pow(host, 4), 0.25);
+}
+
+static double again_time(const scope *s, pass products, pass core, pass light, pass expert, double host) {
+  double all = floored(s, products.forward + core.forward + light.forward + expert.forward, host);
+  switch (s->p->recompute) {
+  case TR_RECOMPUTE_FULL: return all;
+  case TR_RECOMPUTE_HALF: return 0.5 * all;
+  case TR_RECOMPUTE_SCORES: return s->p->fused_attention ? 0.5 * light.forward : core.forward;
+  case TR_RECOMPUTE_PARTS: return light.forward;
+  case TR_RECOMPUTE_EXPERTS: return light.forward + expert.forward;
+  case TR_RECOMPUTE_NONE: return 0;
+  }
+  return 0;
+}
+
+tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int experts) {
+  scope s = scope_of(p, w, c);
+  double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn;
+  double host = 1e-6 * s.fit->layer_us * (experts ? 2.5 : 1);
+  pass products = attention_products(&s), core = attention_core(&s), expert = {0, 0};
+  if (ffn > 0) add(&products, mlp(&s, ffn / s.tp, s.tokens), 1);
+  if (experts) expert = expert_products(&s);
+  pass light = elementwise(&s, ffn);
+  tr__layer out = {.forward = floored(&s, products.forward + core.forward + light.forward + expert.forward, host),
+                   .again = again_time(&s, products, core, light, expert, host)};
+  double backward = products.backward + core.backward + light.backward + expert.backward;
+  out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
+  int full = p->recompute == TR_RECOMPUTE_FULL;
+  out.tp = tensor_traffic(&s, 4);
+  out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);
+  out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
+  if (experts) {
+    double rounds = full || p->recompute == TR_RECOMPUTE_EXPERTS ? 6 : 4;
+    out.ep = rounds * swap(&s) * (p->hides_ep ? 1 - s.fit->hide_ep : 1);
+  }
+  return out;
+}
+
+double tr__head_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  scope plain = s;
+  tr_plan bf16 = *p;
+  bf16.number = TR_PLAN_BF16;
+  plain.p = &bf16;
+  pass head = linear(&plain, s.tokens, s.h, (double)w->vocab / s.tp);
+  double loss = s.tokens * (double)w->vocab / s.tp * 20 / s.bytes_rate;
+  return (head.forward + head.backward + loss) * (1 + (double)w->predict_more);
+}

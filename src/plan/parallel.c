@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// A plan as a value: its standard form, and the checks that its degrees do not contradict each other, the model or the
+// cluster.
+#include "trireme/plan/predict.h"
+
+void tr_plan_init(tr_plan *plan) {
+  *plan = (tr_plan){.tp = 1,
+                    .pp = 1,
+                    .vpp = 1,
+                    .dp = 1,
+                    .cp = 1,
+                    .ep = 1,
+                    .micro = 1,
+                    .batch = 1,
+                    .sequence = 4096,
+                    .fused_attention = 1,
+                    .fused_kernels = 1,
+                    .hides_grads = 1,
+                    .hides_weights = 1,
+                    .hides_tp = 1,
+                    .weight_bytes = 2,
+                    .grad_bytes = 4,
+                    .state_bytes = 12,
+                    .logit_bytes = 8};
+}
+
+int64_t tr_plan_devices(const tr_plan *p) { return p->tp * p->pp * p->dp * p->cp; }
+
+static tr_status divides(const char *part, int64_t a, const char *whole, int64_t b) {
+  if (b % a == 0) return TR_OK;
+  return tr_error(TR_ERR_PLAN, "%s is %lld; it must divide %s, %lld", part, (long long)a, whole, (long long)b);
+}
+
+static tr_status at_least(const char *field, int64_t value, int64_t least) {
+  if (value >= least) return TR_OK;
+  return tr_error(TR_ERR_PLAN, "%s is %lld; it must be at least %lld", field, (long long)value, (long long)least);
+}
+
+tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } degree[] = {{"tp", p->tp},       {"pp", p->pp},       {"vpp", p->vpp},
+                {"dp", p->dp},       {"cp", p->cp},       {"ep", p->ep},
+                {"micro", p->micro}, {"batch", p->batch}, {"sequence", p->sequence}};
+  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) TR_TRY(at_least(degree[i].name, degree[i].value, 1));
+  if (p->zero < 0 || p->zero > 3) return tr_error(TR_ERR_PLAN, "zero is %d; it must be 0 to 3", p->zero);
+  if (tr_plan_devices(p) > c->hosts * c->host_devices)
+    return tr_error(TR_ERR_PLAN, "tp x pp x dp x cp is %lld; %s has %lld devices", (long long)tr_plan_devices(p),
+                    c->name, (long long)(c->hosts * c->host_devices));
+  TR_TRY(divides("tp", p->tp, "the model's heads", w->heads));
+  TR_TRY(divides("dp x micro", p->dp * p->micro, "batch", p->batch));
+  TR_TRY(divides("cp", p->cp, "sequence", p->sequence));
+  if (p->pp * p->vpp > w->layers + 2)
+    return tr_error(TR_ERR_PLAN, "pp x vpp is %lld; the model has only %lld layers", (long long)(p->pp * p->vpp),
+                    (long long)w->layers);
+  if (p->vpp > 1 && p->pp == 1)
+    return tr_error(TR_ERR_PLAN, "vpp is %lld; chunks need pp of at least 2", (long long)p->vpp);
+  if (p->ep > 1) {
+    if (w->experts == 0) return tr_error(TR_ERR_PLAN, "ep is %lld; the model has no experts", (long long)p->ep);
+    TR_TRY(divides("ep", p->ep, "the model's experts", w->experts));
+    TR_TRY(divides("ep", p->ep, "dp x cp x tp", p->dp * p->cp * p->tp));
+  }
+  return TR_OK;
+}

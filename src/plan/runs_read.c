@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+// From a row of a table to a plan, a model and a cluster.
+//
+// A row says less than a plan needs. What the program could do is taken from the framework and year that the row names
+// (fused attention came in 2023; Megatron of 2020 to 2022 and Megatron-DeepSpeed overlap nothing), from words of its
+// notes (async TP, eager, shard scope, Gb/s per node), and what architectures have that no column says (latent attention,
+// which layers have experts, windows) from the model's published description. No constant depends on the source.
+#include "plan/csv_internal.h"
+#include "plan/runs_internal.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct reader {
+  const tr__csv *csv;
+  size_t row;
+} reader;
+
+static const char *text(const reader *r, const char *column) {
+  return tr__csv_at(r->csv, r->row, tr__csv_column(r->csv, column));
+}
+
+// A number, or `absent` where the field is empty or something else.
+static double real(const reader *r, const char *column, double absent) {
+  const char *field = text(r, column);
+  char *end;
+  double value = strtod(field, &end);
+  return end == field || *end ? absent : value;
+}
+
+static int64_t count(const reader *r, const char *column, int64_t absent) {
+  double value = real(r, column, (double)absent);
+  return value >= 0 && value < 1e15 ? (int64_t)value : absent;
+}
+
+static int has(const char *in, const char *word) { return strcasestr(in, word) != NULL; }
+
+// ---- the model
+
+static void published_details(const char *name, tr_workload *w) {
+  if (has(name, "deepseek") ||
+      has(name, "kimi")) { // DeepSeek-V3 report, table 1 and section 4.2; Kimi K2's config.json
+    w->q_rank = 1536;
+    w->kv_rank = 512;
+    w->rope_dim = 64;
+    w->head_dim = 192;
+    w->dense_first = has(name, "kimi") || w->layers <= 8 ? 1 : 3;
+    w->predict_more = has(name, "deepseek") && w->layers > 8 && !has(name, "w/o MTP");
+  }
+  if (has(name, "maverick")) w->every = 2; // Llama 4: experts on every second layer
+  if (has(name, "gpt oss") || has(name, "gpt-oss")) {
+    w->window = 128;
+    w->window_every = 2;
+  }
+  if (has(name, "olmo 3")) {
+    w->window = 4096;
+    w->window_every = 4;
+  }
+}
+
+static void read_model(const reader *r, tr_workload *w) {
+  *w = (tr_workload){.layers = count(r, "layers", 0),
+                     .width = count(r, "hidden", 0),
+                     .heads = count(r, "heads", 0),
+                     .heads_kv = count(r, "kv_heads", 0),
+                     .head_dim = count(r, "head_dim", 0),
+                     .ffn = count(r, "ffn", 0),
+                     .vocab = count(r, "vocab", 50304),
+                     .gated = has(text(r, "mlp"), "glu"),
+                     .experts = count(r, "n_experts", 0),
+                     .active = count(r, "top_k", 1),
+                     .shared = count(r, "shared_experts", 0),
+                     .expert_ffn = count(r, "moe_ffn", 0),
+                     .every = 1};
+  if (w->heads_kv == 0) w->heads_kv = w->heads;
+  if (w->head_dim == 0 && w->heads > 0) w->head_dim = w->width / w->heads;
+  if (w->ffn == 0) w->ffn = 4 * w->width;
+  published_details(text(r, "model"), w);
+}
+
+// ---- the plan
+
+static tr_plan_recompute read_recompute(const char *field) {
+  if (strncmp(field, "none", 4) == 0 || !*field) return TR_RECOMPUTE_NONE;
+  if (strcmp(field, "full") == 0) return TR_RECOMPUTE_FULL;
+  if (has(field, "attention")) return TR_RECOMPUTE_SCORES;
+  if (has(field, "moe")) return TR_RECOMPUTE_EXPERTS;
+  if (has(field, "norm")) return TR_RECOMPUTE_PARTS;
+  return TR_RECOMPUTE_HALF;
+}
+
+// "shard scope: 8 ranks", "zero1=8"
+static int64_t shard_ranks(const char *notes) {
+  const char *at = strstr(notes, "shard scope: ");
+  if (at) return strtoll(at + 13, NULL, 10);
+  at = strstr(notes, "zero1=");
+  return at ? strtoll(at + 6, NULL, 10) : 0;
+}
+
+// Before 2023 attention kept its scores in memory, and kernels were fused in parts only.
+static int is_old(const char *framework, int64_t year) {
+  return has(framework, "Megatron-DeepSpeed") || (year > 0 && year <= 2022);
+}
+
+static void read_program(const reader *r, tr_plan *p) {
+  const char *framework = text(r, "framework"), *notes = text(r, "notes");
+  int old = is_old(framework, count(r, "year", 2024));
+  int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
+  p->fused_attention = !old;
+  p->fused_kernels = !old && !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
+  p->hides_grads = (!old || p->zero >= 2) && !has(framework, "no overlap");
+  p->hides_weights = p->hides_grads && (has(framework, "NeMo") || has(framework, "Bridge") || has(framework, "Core"));
+  p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
+  p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
+                !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
+  p->hides_ep = has(notes, "all-to-all overlap");
+  p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
+  p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
+  if (p->gathers_singly) p->hides_grads = 0;
+  p->keeps_gathered = fsdp && p->zero == 3 && (p->pp > 1 || has(framework, "Kempner"));
+}
+
+// Bytes per parameter and logit as the programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients,
+// in bf16 with f32 sums beside them; InternEvo flat copies besides; a program in bf16 throughout has nothing wider. Loss
+// in plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone.
+static void read_bytes(const reader *r, tr_plan *p) {
+  const char *framework = text(r, "framework"), *number = text(r, "precision");
+  int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
+  if (has(framework, "DeepSpeed") || has(text(r, "source"), "ZeRO (")) p->grad_bytes = has(number, "fp16") ? 2 : 6;
+  if (has(framework, "InternEvo")) p->state_bytes = 22;
+  if (fsdp && !has(framework, "Megatron")) {
+    p->weight_bytes = 4;
+    p->state_bytes = 8;
+    p->logit_bytes = count(r, "year", 2024) >= 2025 ? 4 : 13;
+  }
+  if (has(framework, "Kempner")) {
+    p->weight_bytes = p->grad_bytes = 2;
+    p->state_bytes = 4;
+    p->logit_bytes = 10 * (double)p->tp; // not cut over tp
+  }
+}
+
+// Programs that make as many micro-batches as there are stages, where the row does not say.
+static void read_stages(const reader *r, tr_plan *p) {
+  if (!has(text(r, "framework"), "torchtitan") || p->pp == 1 || p->dp == 0) return;
+  if (!*text(r, "vpp") && has(text(r, "notes"), "interleaved")) p->vpp = 2;
+  int64_t micro = p->batch / (p->dp * p->pp * p->vpp);
+  p->micro = micro > 1 ? micro : 1;
+}
+
+static void read_plan(const reader *r, tr_plan *p) {
+  tr_plan_init(p);
+  const char *number = text(r, "precision");
+  p->tp = count(r, "tp", 1);
+  p->pp = count(r, "pp", 1);
+  p->cp = count(r, "cp", 1);
+  p->ep = count(r, "ep", 1);
+  p->vpp = p->pp > 1 ? count(r, "vpp", 1) : 1;
+  int64_t devices = count(r, "n_gpus", 0), rest = p->tp * p->pp * p->cp;
+  p->dp = count(r, "dp", 0);
+  if (p->dp == 0 || (devices > 0 && p->dp * rest != devices))
+    p->dp = rest > 0 && devices >= rest ? devices / rest : 0;
+  p->zero = (int)count(r, "zero_stage", count(r, "dist_opt", 0));
+  p->zero_ranks = shard_ranks(text(r, "notes"));
+  p->sequence_parallel = count(r, "seq_par", p->cp > 1) != 0;
+  p->recompute = read_recompute(text(r, "recompute"));
+  p->number = has(number, "fp8") ? TR_PLAN_FP8 : has(number, "fp16") ? TR_PLAN_FP16 : TR_PLAN_BF16;
+  p->micro = count(r, "mbs", 1);
+  p->batch = count(r, "gbs_seqs", 0);
+  p->sequence = count(r, "seq_len", 0);
+  read_program(r, p);
+  read_bytes(r, p);
+  read_stages(r, p);
+  if (!*text(r, "seq_par"))
+    p->sequence_parallel = p->tp > 1 && p->fused_attention && !has(text(r, "framework"), "InternEvo");
+  const char *offload = strstr(text(r, "recompute"), "layers activation offload");
+  if (offload) p->offloaded = 80;
+}
+
+// ---- the machine
+
+// "4x 100 Gb/s Omni-Path per node": 400; "network 400 Gb/s per node": 400; 0 where the notes say nothing.
+static double network_per_node(const char *notes) {
+  for (const char *at = notes; (at = strstr(at, "Gb/s")); at++) {
+    const char *end = strpbrk(at, ";,"), *per = strstr(at, "node");
+    if (!per || (end && per > end)) continue;
+    const char *from = at, *start = at;
+    while (from > notes && (isdigit((unsigned char)from[-1]) || from[-1] == ' ')) from--;
+    while (start > notes && !strchr(";,+(", start[-1])) start--;
+    double rate = strtod(from, NULL), ports = 1;
+    for (const char *x = start; x < from; x++)
+      if (*x == 'x' && x > notes && isdigit((unsigned char)x[-1])) {
+        while (x > notes && isdigit((unsigned char)x[-1])) x--;
+        ports = strtod(x, NULL);
+        break;
+      }
+    if (rate > 0 && ports > 0) return rate * ports;
+  }
+  return 0;
+}
+
+static void read_cluster(const reader *r, const tr_device *device, tr_cluster *c) {
+  int64_t node = count(r, "gpus_per_node", 0);
+  *c = tr_cluster_of(device, count(r, "n_gpus", 1), node);
+  double per_node = network_per_node(text(r, "notes"));
+  if (per_node > 0) c->network_gbit = per_node / (double)(node > 0 ? node : c->host_devices);
+}
+
+// ---- what was measured
+
+// Seconds of a step from FLOP/s per device, by the convention that the row names.
+static double time_of_rate(const reader *r, const tr_run *run) {
+  double tflops = real(r, "tflops_per_gpu", 0), peak = run->cluster.device.peak_bf16;
+  const char *kind = text(r, "tflops_kind");
+  if (tflops <= 0) tflops = peak * real(r, "mfu_pct", 0) / 100;
+  if (tflops <= 0) return 0;
+  int causal = has(text(r, "framework"), "Bridge") || has(text(r, "framework"), "MoE");
+  double flops = tr_workload_flops(&run->model, run->plan.sequence, causal);
+  if (has(kind, "hardware") && run->plan.recompute == TR_RECOMPUTE_FULL) flops *= 4.0 / 3;
+  return flops * (double)(run->plan.batch * run->plan.sequence) / (double)tr_plan_devices(&run->plan) / tflops / 1e12;
+}
+
+static double measured_step(const reader *r, const tr_run *run) {
+  double step = real(r, "step_time_s", 0), rate = real(r, "tokens_per_s_per_gpu", 0);
+  if (step > 0) return step;
+  if (rate > 0) return (double)(run->plan.batch * run->plan.sequence) / rate / (double)tr_plan_devices(&run->plan);
+  return time_of_rate(r, run);
+}
+
+static void refuse(tr_run *run, const char *why) { snprintf(run->why, sizeof run->why, "%s", why); }
+
+static void read_published(const reader *r, tr_run *run) {
+  run->id = text(r, "id");
+  run->source = text(r, "source");
+  run->model_name = text(r, "model");
+  run->device_name = text(r, "gpu");
+  run->memory_kind = text(r, "mem_kind");
+  run->tier = *text(r, "tier") ? *text(r, "tier") : 'A';
+  run->group = count(r, "rank_group", 0);
+  run->memory_gb = real(r, "mem_gb_per_gpu", 0);
+  run->out_of_memory = strcmp(text(r, "mem_gb_per_gpu"), "OOM") == 0 || has(run->memory_kind, "out of memory");
+  read_model(r, &run->model);
+  read_plan(r, &run->plan);
+  if (count(r, "tp", 0) == 0 || count(r, "pp", 0) == 0) refuse(run, "the plan's degrees are not stated");
+  if (run->plan.batch == 0) { // only the rate is known: eight passes stand for many
+    run->plan.batch = 8 * run->plan.dp * run->plan.micro;
+    if (real(r, "step_time_s", 0) > 0) refuse(run, "the batch is not stated");
+  }
+}
+
+static void read_node(const reader *r, tr_run *run) {
+  run->id = text(r, "id");
+  run->source = "vTrain single node";
+  run->model_name = "GPT";
+  run->device_name = "A100-SXM-80";
+  run->memory_kind = "";
+  run->tier = 'S';
+  read_model(r, &run->model);
+  run->model.vocab = 51200;
+  read_plan(r, &run->plan);
+  run->plan.batch = count(r, "gbs", 0);
+  run->plan.sequence_parallel = run->plan.fused_attention = run->plan.fused_kernels = 0;
+  run->plan.hides_grads = run->plan.hides_tp = 0;
+  run->plan.number = TR_PLAN_FP16;
+}
+
+void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
+  reader r = {csv, row};
+  if (tr__csv_column(csv, "iter_ms") >= 0)
+    read_node(&r, run);
+  else
+    read_published(&r, run);
+}
+
+void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run) {
+  reader r = {csv, row};
+  read_cluster(&r, device, &run->cluster);
+  if (!*run->why && tr_workload_check(&run->model) < 0) refuse(run, tr_status_text());
+  if (!*run->why && tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) refuse(run, tr_status_text());
+  if (*run->why) return;
+  run->step = run->tier == 'S' ? real(&r, "iter_ms", 0) / 1000 : measured_step(&r, run);
+}

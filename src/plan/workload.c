@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// Counting a model: parameters and FLOPs from its sizes. The counts of dense models are those of the models that the
+// library builds (tests/plan/test_workload.c compares them), without their biases.
+#include "trireme/plan/workload.h"
+
+static int64_t gates(const tr_workload *w) { return w->gated ? 3 : 2; }
+
+tr_workload tr_workload_from_arch(const tr_arch *arch) {
+  tr_arch_sizes s = tr_arch_sizes_of(arch);
+  tr_workload w = {.layers = s.layers,
+                   .width = s.width,
+                   .heads = s.heads,
+                   .heads_kv = s.heads_kv,
+                   .head_dim = s.head_dim,
+                   .ffn = s.ffn,
+                   .vocab = s.vocab,
+                   .gated = arch->kind == TR_ARCH_LLAMA,
+                   .tied = s.tied,
+                   .positions = arch->kind == TR_ARCH_GPT2 ? s.positions : 0,
+                   .every = 1};
+  if (arch->kind == TR_ARCH_LLAMA) w.window = arch->llama.window;
+  return w;
+}
+
+static tr_status positive(const char *field, int64_t value) {
+  if (value > 0) return TR_OK;
+  return tr_error(TR_ERR_CONFIG, "model.%s is %lld; it must be at least 1", field, (long long)value);
+}
+
+tr_status tr_workload_check(const tr_workload *w) {
+  TR_TRY(positive("layers", w->layers));
+  TR_TRY(positive("width", w->width));
+  TR_TRY(positive("heads", w->heads));
+  TR_TRY(positive("heads_kv", w->heads_kv));
+  TR_TRY(positive("head_dim", w->head_dim));
+  TR_TRY(positive("ffn", w->ffn));
+  TR_TRY(positive("vocab", w->vocab));
+  if (w->experts > 0) {
+    TR_TRY(positive("expert_ffn", w->expert_ffn));
+    TR_TRY(positive("active", w->active));
+    if (w->active > w->experts)
+      return tr_error(TR_ERR_CONFIG, "model.active is %lld, but there are only %lld experts", (long long)w->active,
+                      (long long)w->experts);
+  }
+  if (w->heads % w->heads_kv != 0)
+    return tr_error(TR_ERR_CONFIG, "model.heads_kv is %lld; it must divide model.heads, %lld", (long long)w->heads_kv,
+                    (long long)w->heads);
+  return TR_OK;
+}
+
+double tr_workload_attention_params(const tr_workload *w) {
+  double h = (double)w->width, a = (double)w->heads, d = (double)w->head_dim;
+  if (w->kv_rank > 0) { // down to the ranks and up again; keys and queries also carry rope_dim positions
+    double plain = d - (double)w->rope_dim, q = (double)w->q_rank, kv = (double)w->kv_rank;
+    return h * q + q * a * d + h * (kv + (double)w->rope_dim) + kv * a * 2 * plain + a * plain * h;
+  }
+  return 2 * h * a * d + 2 * h * (double)w->heads_kv * d;
+}
+
+double tr_workload_mlp_params(const tr_workload *w) { return (double)(gates(w) * w->width * w->ffn); }
+
+double tr_workload_expert_params(const tr_workload *w) { return (double)(gates(w) * w->width * w->expert_ffn); }
+
+int64_t tr_workload_expert_layers(const tr_workload *w) {
+  if (w->experts == 0) return 0;
+  int64_t every = w->every > 1 ? w->every : 1, n = w->layers - w->dense_first;
+  return n > 0 ? n / every : 0;
+}
+
+double tr_workload_params(const tr_workload *w) {
+  double sparse = (double)tr_workload_expert_layers(w), dense = (double)w->layers - sparse;
+  double embeddings = (double)(w->vocab * w->width) * (w->tied ? 1 : 2) + (double)(w->positions * w->width);
+  double router = (double)(w->experts * w->width);
+  return embeddings + (double)w->layers * (tr_workload_attention_params(w) + 2 * (double)w->width) +
+         dense * tr_workload_mlp_params(w) +
+         sparse * ((double)(w->experts + w->shared) * tr_workload_expert_params(w) + router);
+}
+
+double tr_workload_context(const tr_workload *w, int64_t sequence, int causal) {
+  double s = (double)sequence, whole = causal ? (s + 1) / 2 : s, t = (double)w->window;
+  if (w->window <= 0 || w->window >= sequence) return whole;
+  double cut = causal ? t - t * (t - 1) / (2 * s) : t;
+  double full = w->window_every > 1 ? 1 / (double)w->window_every : 0;
+  return full * whole + (1 - full) * cut;
+}
+
+double tr_workload_flops(const tr_workload *w, int64_t sequence, int causal) {
+  double sparse = (double)tr_workload_expert_layers(w), dense = (double)w->layers - sparse;
+  double matrices =
+      (double)w->layers * tr_workload_attention_params(w) + dense * tr_workload_mlp_params(w) +
+      sparse * ((double)(w->active + w->shared) * tr_workload_expert_params(w) + (double)(w->experts * w->width)) +
+      (double)(w->vocab * w->width);
+  double value_dim = (double)(w->head_dim - w->rope_dim), q_dim = (double)w->head_dim;
+  double scores = (double)(w->layers * w->heads) * (q_dim + value_dim) * tr_workload_context(w, sequence, causal);
+  return 6 * (matrices + scores);
+}

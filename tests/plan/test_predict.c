@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 30
+// Proves what must hold of every prediction: terms add up, better hardware never makes a plan slower, more memory never
+// makes a plan that fits not fit, states shrink with ZeRO as published, and contradictory plans are refused by name.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan_cases.h"
+#include <math.h>
+#include <string.h>
+
+static void terms_add_up(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  int checked = 0;
+  for (int k = 0; k < CASE_PLANS; k++) {
+    tr_plan p = case_plan(k, 64);
+    tr_prediction x;
+    if (tr_plan_check(&p, &w, &c) < 0) continue;
+    tr_predict(&p, &w, &c, &x);
+    double sum = 0, bytes = 0;
+    for (int i = 0; i < TR_TERM_COUNT; i++) {
+      assert_true(x.term[i] >= 0);
+      sum += x.term[i];
+    }
+    for (int i = 0; i < TR_ITEM_COUNT; i++) bytes += x.memory.item[i];
+    assert_true(fabs(sum / x.step - 1) < 1e-12);
+    assert_true(fabs(bytes / x.memory.total - 1) < 1e-12);
+    assert_true(x.low < x.step && x.step < x.high && x.mfu > 0 && x.mfu < 1);
+    checked++;
+  }
+  assert_true(checked > 300);
+}
+
+static double step_on(const tr_plan *p, const tr_cluster *c) {
+  tr_workload w = case_model();
+  double term[TR_TERM_COUNT];
+  return tr_predict_step(p, &w, c, term);
+}
+
+static void better_is_never_slower(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  for (int k = 0; k < CASE_PLANS; k++) {
+    tr_plan p = case_plan(k, 64);
+    if (tr_plan_check(&p, &w, &c) < 0) continue;
+    double step = step_on(&p, &c), few = step * (1 + 1e-12);
+    for (int what = 0; what < 7; what++) {
+      tr_cluster more = c;
+      if (what == 0) more.device.link_gbs *= 2;
+      if (what == 1) more.network_gbit *= 2;
+      if (what == 2) more.device.memory_gbs *= 2;
+      if (what == 3) more.device.peak_bf16 *= 2;
+      if (what == 4) more.device.fit.link_us /= 2;
+      if (what == 5) more.device.fit.network_us /= 2;
+      if (what == 6) more.domain *= 2;
+      if (step_on(&p, &more) > few) fail_msg("plan %d is slower with a better %d", k, what);
+    }
+  }
+}
+
+static void memory_is_monotone(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  for (int k = 0; k < CASE_PLANS; k++) {
+    tr_plan p = case_plan(k, 64);
+    tr_prediction x;
+    if (tr_plan_check(&p, &w, &c) < 0) continue;
+    tr_predict(&p, &w, &c, &x);
+    int fitted = 0;
+    for (double room = 1; room < 4096; room *= 1.3) {
+      tr_cluster more = c;
+      more.device.memory_gb = room;
+      tr_predict(&p, &w, &more, &x);
+      assert_true(x.fits >= fitted);
+      fitted = x.fits;
+    }
+    assert_true(fitted);
+    double bytes = x.memory.total;
+    tr_plan again = p;
+    again.recompute = TR_RECOMPUTE_FULL;
+    tr_predict(&again, &w, &c, &x);
+    assert_true(x.memory.total <= bytes * (1 + 1e-12));
+  }
+}
+
+// ZeRO (Rajbhandari et al. 2020), figure 1: 7.5B parameters over 64 devices take 120, 31.4, 16.6 and 1.9 GB of states.
+static void zero_as_published(void **state) {
+  (void)state;
+  static const double gb[] = {120, 31.4, 16.6, 1.9};
+  tr_workload w = {.layers = 36,
+                   .width = 4096,
+                   .heads = 32,
+                   .heads_kv = 32,
+                   .head_dim = 128,
+                   .ffn = 16384,
+                   .vocab = 32000,
+                   .every = 1};
+  w.vocab += (int64_t)((7.5e9 - tr_workload_params(&w)) / 4096 / 2);
+  tr_cluster c = case_cluster(64);
+  for (int zero = 0; zero < 4; zero++) {
+    tr_plan p;
+    tr_footprint m;
+    tr_plan_init(&p);
+    p.dp = p.batch = 64;
+    p.zero = zero;
+    p.grad_bytes = 2;
+    tr_predict_memory(&p, &w, &c, &m);
+    double states = m.item[TR_ITEM_WEIGHTS] + m.item[TR_ITEM_GRADS] + m.item[TR_ITEM_STATES];
+    assert_true(fabs(states / 1e9 / gb[zero] - 1) < 0.015);
+  }
+}
+
+static void refused(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  tr_plan p;
+  tr_plan_init(&p);
+  p.tp = 3;
+  assert_int_equal(tr_plan_check(&p, &w, &c), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "tp is 3"));
+  tr_plan_init(&p);
+  p.dp = 8, p.batch = 12;
+  assert_int_equal(tr_plan_check(&p, &w, &c), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "batch, 12"));
+  tr_plan_init(&p);
+  p.tp = 8, p.dp = 64, p.batch = 64;
+  assert_int_equal(tr_plan_check(&p, &w, &c), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "64 devices"));
+  tr_plan_init(&p);
+  p.ep = 2;
+  assert_int_equal(tr_plan_check(&p, &w, &c), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "no experts"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(terms_add_up), cmocka_unit_test(better_is_never_slower),
+                                     cmocka_unit_test(memory_is_monotone), cmocka_unit_test(zero_as_published),
+                                     cmocka_unit_test(refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 60
+// Proves that the search finds what trying every plan finds, in the same order, with and without bounds; that fixed knobs
+// hold; and that a model that fits nowhere is refused with what it lacks.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "plan_cases.h"
+#include "trireme/plan/search.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEPT = 20 };
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int divides_evenly(const tr_workload *w, const tr_plan *p) {
+  int64_t chunks = p->pp * p->vpp, m = p->batch / (p->dp * p->micro);
+  if (p->vpp == 1) return 1;
+  return p->pp > 1 && chunks <= w->layers && (w->layers % chunks == 0 || (w->layers + 2) % chunks == 0) &&
+         m % p->pp == 0;
+}
+
+// Steps of all plans that fit, ascending; the caller frees them.
+static double *try_all(const tr_workload *w, const tr_cluster *c, int64_t batch, size_t *n) {
+  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_HALF,
+                                           TR_RECOMPUTE_FULL};
+  int64_t devices = c->hosts * c->host_devices, experts = w->experts > 0 ? w->experts : 1;
+  size_t room = 1 << 20;
+  double *step = malloc(room * sizeof *step);
+  assert_non_null(step);
+  *n = 0;
+  for (int64_t tp = 1; tp <= devices; tp++)
+    for (int64_t pp = 1; pp <= w->layers; pp++)
+      for (int64_t cp = 1; cp <= 8; cp *= 2)
+        for (int64_t ep = 1; ep <= experts; ep *= 2)
+          for (int64_t vpp = 1; vpp <= w->layers; vpp++)
+            for (int64_t micro = 1; micro <= batch; micro *= 2)
+              for (int zero = 0; zero < 4; zero++)
+                for (int i = 0; i < 4; i++) {
+                  tr_plan p;
+                  tr_prediction x;
+                  tr_plan_init(&p);
+                  if (devices % (tp * pp * cp) != 0 || tp > 2 * c->domain) continue;
+                  p.tp = tp, p.pp = pp, p.cp = cp, p.ep = ep, p.vpp = vpp, p.micro = micro, p.zero = zero;
+                  p.dp = devices / (tp * pp * cp);
+                  p.batch = batch, p.sequence = 4096, p.recompute = ways[i], p.sequence_parallel = tp > 1;
+                  if ((zero > 0 && p.dp * cp == 1) || (zero >= 2 && pp > 1)) continue;
+                  if (tr_plan_check(&p, w, c) < 0 || !divides_evenly(w, &p)) continue;
+                  tr_predict(&p, w, c, &x);
+                  if (x.fits && *n < room) step[(*n)++] = x.step;
+                }
+  qsort(step, *n, sizeof *step, ascending);
+  return step;
+}
+
+static void compare(const tr_workload *w, const tr_cluster *c, int64_t batch) {
+  static tr_search_result found;
+  tr_search_options o;
+  size_t n;
+  double *step = try_all(w, c, batch, &n);
+  assert_true(n > KEPT);
+  for (int all = 0; all < 2; all++) {
+    tr_search_options_init(&o);
+    o.fixed.batch = batch, o.fixed.sequence = 4096;
+    o.top = KEPT, o.all = all;
+    assert_int_equal(tr_search(w, c, &o, &found), TR_OK);
+    assert_int_equal(found.n, KEPT);
+    for (size_t i = 0; i < KEPT; i++)
+      if (fabs(found.top[i].prediction.step / step[i] - 1) > 1e-12)
+        fail_msg("place %zu: found %.9g, trying all gives %.9g", i, found.top[i].prediction.step, step[i]);
+    if (all) assert_int_equal(found.predicted, n);
+    if (!all) assert_true(found.predicted < (int64_t)n);
+    size_t near = 0;
+    while (near < n && step[near] <= step[0] * (1 + c->device.fit.p90)) near++;
+    assert_true(labs((long)found.near - (long)near) <= (long)(near / 20 + 2));
+  }
+  free(step);
+}
+
+static void equals_trying_all(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  for (int64_t devices = 8; devices <= 32; devices *= 2) {
+    tr_cluster c = case_cluster(devices);
+    compare(&w, &c, 64);
+  }
+}
+
+static void equals_trying_all_with_experts(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  w.layers = 8, w.experts = 8, w.active = 2, w.expert_ffn = 2048;
+  tr_cluster c = case_cluster(16);
+  compare(&w, &c, 32);
+}
+
+static void fixed_knobs_hold(void **state) {
+  (void)state;
+  static tr_search_result found;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  tr_search_options o;
+  tr_search_options_init(&o);
+  o.fixed.batch = 64, o.fixed.sequence = 4096, o.fixed.tp = 4, o.fixed.pp = 2, o.fixed_zero = 1;
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_OK);
+  for (size_t i = 0; i < found.n; i++) {
+    const tr_plan *p = &found.top[i].plan;
+    assert_true(p->tp == 4 && p->pp == 2 && p->zero == 1 && tr_plan_devices(p) == 64);
+    assert_int_equal(tr_plan_check(p, &w, &c), TR_OK);
+  }
+}
+
+static void too_big(void **state) {
+  (void)state;
+  static tr_search_result found;
+  tr_workload w = case_model();
+  w.layers = 1200;
+  tr_cluster c = case_cluster(8);
+  tr_search_options o;
+  tr_search_options_init(&o);
+  o.fixed.batch = 64, o.fixed.sequence = 4096;
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "lacks"));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_trying_all),
+                                     cmocka_unit_test(equals_trying_all_with_experts),
+                                     cmocka_unit_test(fixed_knobs_hold), cmocka_unit_test(too_big)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
