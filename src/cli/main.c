@@ -16,6 +16,7 @@ static const tr__command commands[] = {
     {"convert", "write weights into another folder, with another type or other files", tr__cli_convert},
     {"diff", "show in what two checkpoints differ", tr__cli_diff},
     {"bench", "measure training steps and kernels against the machine's limits", tr__cli_bench},
+    {"plan", "predict training runs: step time, memory, the best plan", tr__cli_plan},
     {"man", "print the manual page of the settings (roff)", tr__cli_man},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
