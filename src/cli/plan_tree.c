@@ -84,7 +84,8 @@ static void report_fork(tr__plan_report *out, json_t *forks, const tr_law_fork *
 }
 
 static void report_answer(tr__plan_report *out, const tr_law_tree *t) {
-  static const char *const split[] = {"copies (data parallelism)", "ZeRO", "tensor parallelism", "three dimensions"};
+  static const char *const split[] = {"copies (data parallelism)", "ZeRO", "a pipeline", "tensor parallelism",
+                                      "three dimensions"};
   tr__plan_head(out, "the tree's answer");
   tr__plan_text(out, "split", "split", split[t->split]);
   tr__plan_value(out, "tensor parallel", "tp", TR__PLAN_COUNT, t->tp);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The decision tree (law_tree.h). A fork is added with its two numbers; the walk stops dividing as soon as something fits:
 // nothing, then a ZeRO stage inside a node, then ZeRO-3 over everything if each rank has enough tokens to hide its
-// traffic, then tensor parallelism inside the node with the shallowest pipeline across nodes.
+// traffic, then tensor parallelism inside the node, if its links are fast enough, with the shallowest pipeline.
 #include "trireme/plan/law_tree.h"
 #include "trireme/plan/law_mesh.h"
 #include "trireme/plan/law_money.h"
@@ -96,32 +96,36 @@ static double tensor_share(const tr_law_tree_input *in, double tp, tr_law_link l
   return tr_law_tensor_bytes(&in->blocks, 2, tp).step / link.bandwidth / compute;
 }
 
-static void ask_tensor(const tr_law_tree_input *in, tr_law_tree *t) {
+static int tensor_is_cheap(const tr_law_tree_input *in, tr_law_tree *t) {
   double inside = tensor_share(in, in->per_node, in->inside), twice = tensor_share(in, 2 * in->per_node, in->between);
-  ask(t, "is tensor parallelism cheap inside a node?", inside, dear, "of computing",
-      "its sums take %.3g of the time of its products with TP%.0f inside a node, %.3g with TP%.0f over two", inside,
-      in->per_node, twice, 2 * in->per_node);
+  return ask(t, "is tensor parallelism cheap inside a node?", inside, dear, "of computing",
+             "its sums take %.3g of the time of its products with TP%.0f inside a node, %.3g with TP%.0f over two",
+             inside, in->per_node, twice, 2 * in->per_node)
+      ->yes;
 }
 
 static void ask_pipeline(const tr_law_tree_input *in, tr_law_tree *t) {
   double bytes = tr_law_boundary_bytes(&in->blocks, 2), tokens = in->blocks.micro * in->blocks.sequence;
-  double compute = 6 * in->params * tokens / (t->tp * t->pp) / in->flops;
-  ask(t, "is a pipeline cheap between nodes?", 2 * bytes / in->between.bandwidth / compute, 0.1, "of computing",
+  double compute = tr_law_train_flop(in->params, tokens) / (t->tp * t->pp) / in->flops;
+  tr_law_link link = in->nodes > 1 ? in->between : in->inside;
+  ask(t, "is a pipeline cheap on the slowest link?", 2 * bytes / link.bandwidth / compute, 0.1, "of computing",
       "a boundary moves %.4g MB per micro-batch and direction; summing the gradients of one stage moves %.4g GB",
       bytes * 1e-6, in->params * in->roles.gradient / (t->tp * t->pp) / giga);
 }
 
-static void split_3d(const tr_law_tree_input *in, tr_law_tree *t) {
-  double tp = in->per_node, most = fmin(in->nodes, in->blocks.layers);
-  ask_tensor(in, t);
+// The shallowest pipeline that fits: over nodes when tensor parallelism takes those, over devices when it is too dear.
+static void split_layers(const tr_law_tree_input *in, tr_law_tree *t) {
+  int cheap = in->per_node > 1 && tensor_is_cheap(in, t);
+  double tp = cheap ? in->per_node : 1, places = devices_of(in) / tp;
   settle(in, t, TR_LAW_SPLIT_TENSOR, tp, 1, 1);
-  for (double pp = 2; !t->fits && pp <= most; pp++)
-    if (fmod(in->nodes, pp) == 0) settle(in, t, TR_LAW_SPLIT_3D, tp, pp, 1);
+  for (double pp = 2; !t->fits && pp <= fmin(places, in->blocks.layers); pp++)
+    if (fmod(places, pp) == 0) settle(in, t, cheap ? TR_LAW_SPLIT_3D : TR_LAW_SPLIT_PIPELINE, tp, pp, 1);
   if (t->pp > 1) ask_pipeline(in, t);
 }
 
 static const char *answer(tr_law_split split) {
-  static const char *const text[] = {"data parallelism", "ZeRO", "tensor parallelism", "ZeRO and three dimensions"};
+  static const char *const text[] = {"data parallelism", "ZeRO", "a pipeline", "tensor parallelism",
+                                     "ZeRO and three dimensions"};
   return text[split];
 }
 
@@ -130,7 +134,8 @@ static void compare_thumb(const tr_law_tree_input *in, tr_law_tree *t) {
   int size = states < thumb_small ? 0 : states <= thumb_large ? 1 : 2;
   static const char *const thumb[] = {"data parallelism", "a pipeline", "ZeRO and three dimensions"};
   t->thumb = thumb[size];
-  t->thumb_right = size == 0 ? t->split == TR_LAW_SPLIT_NONE : size == 2 && t->split == TR_LAW_SPLIT_3D;
+  static const tr_law_split means[] = {TR_LAW_SPLIT_NONE, TR_LAW_SPLIT_PIPELINE, TR_LAW_SPLIT_3D};
+  t->thumb_right = t->split == means[size];
   const char *why = t->thumb_right ? "right here" : "wrong here";
   const char *more = size == 0   ? "small is what fits a device, and activations count too"
                      : size == 1 ? "what fits one device needs no cut, and ZeRO in a node has no bubble"
@@ -156,7 +161,7 @@ void tr_law_tree_walk(const tr_law_tree_input *in, tr_law_tree *out) {
     if (zero3_hides(in, out) && whole)
       settle(in, out, TR_LAW_SPLIT_ZERO, 1, 1, 3);
     else
-      split_3d(in, out);
+      split_layers(in, out);
     ask_replicas(in, out, out->tp * out->pp);
   }
   compare_thumb(in, out);

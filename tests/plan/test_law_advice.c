@@ -105,6 +105,23 @@ static void the_tree_divides_what_does_not_fit(void **state) {
   }
 }
 
+static void slow_links_inside_a_node_make_a_pipeline(void **state) {
+  (void)state;
+  tr_law_tree_input in = cluster(5e9, 32, 3584);
+  in.capacity = 32e9;
+  in.per_node = 2;
+  in.nodes = 4;
+  in.batch_tokens = 16000;
+  tr_law_tree tree;
+  in.inside.bandwidth = 1000e9;
+  tr_law_tree_walk(&in, &tree);
+  assert_true(tree.tp == 2 && tree.pp == 1 && tree.split == TR_LAW_SPLIT_TENSOR);
+  in.inside.bandwidth = 10e9; // as PCIe shared by devices
+  tr_law_tree_walk(&in, &tree);
+  assert_true(tree.tp == 1 && tree.pp == 2 && tree.split == TR_LAW_SPLIT_PIPELINE && tree.fits);
+  assert_true(tree.thumb_right && strcmp(tree.thumb, "a pipeline") == 0);
+}
+
 static void more_memory_never_makes_the_tree_fail(void **state) {
   (void)state;
   for (double params = 1e8; params < 2e12; params *= 2) {
@@ -271,6 +288,7 @@ static void runs_that_say_nothing_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(warnings_speak_when_they_should),
                                      cmocka_unit_test(the_tree_divides_what_does_not_fit),
+                                     cmocka_unit_test(slow_links_inside_a_node_make_a_pipeline),
                                      cmocka_unit_test(more_memory_never_makes_the_tree_fail),
                                      cmocka_unit_test(enough_tokens_make_full_sharding_enough),
                                      cmocka_unit_test(alignment_memory_is_the_worst_phase),

@@ -31,7 +31,13 @@ typedef struct tr_law_fork {
   char text[240]; // what follows
 } tr_law_fork;
 
-typedef enum tr_law_split { TR_LAW_SPLIT_NONE, TR_LAW_SPLIT_ZERO, TR_LAW_SPLIT_TENSOR, TR_LAW_SPLIT_3D } tr_law_split;
+typedef enum tr_law_split {
+  TR_LAW_SPLIT_NONE,
+  TR_LAW_SPLIT_ZERO,
+  TR_LAW_SPLIT_PIPELINE,
+  TR_LAW_SPLIT_TENSOR,
+  TR_LAW_SPLIT_3D
+} tr_law_split;
 
 typedef struct tr_law_tree {
   size_t n;
