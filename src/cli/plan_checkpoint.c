@@ -87,10 +87,12 @@ static tr_status parse(int argc, char **argv, request *r) {
 }
 
 static void report_parts(tr__plan_report *out, const request *r, double mtbf) {
-  static const tr__plan_column columns[] = {
-      {"part", "part", TR__PLAN_NUMBER},        {"count", "count", TR__PLAN_COUNT},
-      {"MTBF of one", "one_mtbf_s", TR__PLAN_TIME}, {"of all", "all_mtbf_s", TR__PLAN_TIME},
-      {"of failures", "share", TR__PLAN_SHARE}, {NULL, NULL, TR__PLAN_NUMBER}};
+  static const tr__plan_column columns[] = {{"part", "part", TR__PLAN_NUMBER},
+                                            {"count", "count", TR__PLAN_COUNT},
+                                            {"MTBF of one", "one_mtbf_s", TR__PLAN_TIME},
+                                            {"of all", "all_mtbf_s", TR__PLAN_TIME},
+                                            {"of failures", "share", TR__PLAN_SHARE},
+                                            {NULL, NULL, TR__PLAN_NUMBER}};
   tr__plan_table(out, "parts", columns);
   for (size_t i = 0; i < r->npart; i++) {
     double all = tr_law_mtbf(r->part[i].count, r->part[i].mtbf);

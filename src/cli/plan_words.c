@@ -11,6 +11,9 @@ static const tr__plan_word words[] = {
     {"cost", "days, energy, carbon and price of a token budget or a loss target", tr__plan_cost},
     {"checkpoint", "how often to save, what failures cost, and how many spares to keep", tr__plan_checkpoint},
     {"rlhf", "memory of PPO, DPO and GRPO by model and phase", tr__plan_rlhf},
+    {"embedding", "embedding tables over devices: copied, whole or cut by rows", tr__plan_embedding},
+    {"precision", "ranges of small number types, and which bytes FP8 makes fewer", tr__plan_precision},
+    {"mfu", "the utilisation of a run by each formula that is in use", tr__plan_utilisation},
     {"fit-exponent", "fit the compute power law to your own runs: RUNS.csv", tr__plan_exponent},
 };
 

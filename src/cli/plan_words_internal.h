@@ -21,11 +21,14 @@ const tr__plan_word *tr__plan_words(size_t *n);
 tr_status tr__plan_batch(int argc, char **argv);
 tr_status tr__plan_checkpoint(int argc, char **argv);
 tr_status tr__plan_cost(int argc, char **argv);
+tr_status tr__plan_embedding(int argc, char **argv);
 tr_status tr__plan_exponent(int argc, char **argv);
+tr_status tr__plan_precision(int argc, char **argv);
 tr_status tr__plan_rlhf(int argc, char **argv);
 tr_status tr__plan_scaling(int argc, char **argv);
 tr_status tr__plan_sync(int argc, char **argv);
 tr_status tr__plan_tree(int argc, char **argv);
+tr_status tr__plan_utilisation(int argc, char **argv);
 
 // ---- arguments
 

@@ -67,6 +67,11 @@ shows 'operations .* 3\.286e\+24' 'device hours +2883805' 'warning \(mfu-without
 printf 'params,tokens,loss\r\n1e7,2e8,4.9\r\n1e8,2e9,3.9\n\n1e9,2e10,3.2\n' >runs.csv
 shows 'runs +3$' 'exponent +0\.04' 'floor +0$' 'operations for the target' -- fit-exponent runs.csv --target 2.8
 shows 'warning \(far-extrapolation\)' 'loss at these' -- fit-exponent runs.csv --at 1e25
+shows '^  user, by rows .* 258 GB +32\.25 GB' '^  day, copied ' 'fullest device +58\.05 GB' -- embedding --devices 8 --memory 60GB \
+  --table user:500e6:128 --table item:50e6:128:20 --table day:366:128
+shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights kept +14 GB +7 GB' '^  gradients sent +14 GB +14 GB' -- precision --params 7e9
+shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu --params 540.35e9 --layers 118 --width 12288 --sequence 2048 \
+  --rate 238.3e3 --devices 6144 --peak 275e12 --recomputed 1
 
 # JSON: bytes, seconds and shares of one.
 plan checkpoint --devices 1024 --mtbf 50000h --write 5min --restart 0 --json
@@ -81,7 +86,8 @@ value flop 1e20 1e12
 if command -v python3 >/dev/null; then
   for words in "checkpoint --devices 8 --write 1min" "sync --iterations 1k --seconds 1s" "rlhf --policy 1e9" \
     "tree --params 1e9 --layers 16 --width 2048 --memory 80GB --flops 4e14" "scaling --step 1s --gradients 1GB" \
-    "batch --critical 100" "cost --flop 1e20 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
+    "batch --critical 100" "cost --flop 1e20 --devices 8 --peak 1e15" "embedding --devices 2 --memory 1GB --table a:10:10" \
+    "precision --params 1e9" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
     # shellcheck disable=SC2086 # words
     plan $words --json
     python3 -c 'import json, sys; o = json.load(open("out")); sys.exit(o["plan"] != sys.argv[1] or "warnings" not in o)' \
@@ -90,7 +96,7 @@ if command -v python3 >/dev/null; then
 fi
 
 # Every example of the help works.
-for word in tree scaling batch sync cost checkpoint rlhf fit-exponent; do
+for word in tree scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent; do
   plan "$word" --help
   expect "plan $word --help" 0
   says '--json' 'example'
@@ -132,6 +138,14 @@ refused 2 'give --devices, and --peak' cost --flop 1e20
 refused 2 'give one of --params' cost --devices 8 --peak 1e15
 refused 2 'needs --scale' cost --devices 8 --peak 1e15 --loss 3
 refused 2 'no run gets there' cost --devices 8 --peak 1e15 --loss 1 --scale 1 --exponent 1 --floor 2
+refused 2 'give --devices, and --memory' embedding --table a:1:1
+refused 2 'give a --table' embedding --devices 8 --memory 1GB
+refused 2 'table takes NAME:ROWS:WIDTH' embedding --devices 8 --memory 1GB --table a:1
+refused 2 'less than a row' embedding --devices 8 --memory 1GB --table a:0:1
+refused 3 'GB more than it has; about 43 devices would do' embedding --devices 8 --memory 6GB --table user:500e6:128
+refused 2 'weights takes a number between 0 and 1' precision --weights 2
+refused 2 'count attention together' mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15 --layers 2
+refused 2 'give --params, and --rate' mfu --devices 8
 refused 2 'give the table of runs' fit-exponent
 refused 2 'target 0.5 is not above the floor' fit-exponent runs.csv --floor 1 --target 0.5
 refused 4 'runs.csv: loss 3.9 of run 2 is not above the floor 4' fit-exponent runs.csv --floor 4

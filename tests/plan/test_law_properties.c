@@ -19,6 +19,7 @@
 #include "trireme/plan/law_reliability.h"
 #include "trireme/plan/law_scaling.h"
 #include "trireme/plan/law_sync.h"
+#include "trireme/plan/law_utilisation.h"
 #include <math.h>
 #include <string.h>
 
@@ -325,6 +326,19 @@ static void number_formats_have_known_ranges(void **state) {
   near("a third narrowed", tr_law_narrowed(300, 1.0 / 3, 2, 1), 250, 1e-9);
 }
 
+// PaLM 540B as published: 238.3k tokens per second on 6144 chips of 275 TFLOP/s, 46.2 % and 45.7 % without attention.
+static void utilisation_is_that_of_the_formula_named(void **state) {
+  (void)state;
+  double rate = 238.3e3, chips = 6144, peak = 275e12, mfu[3];
+  for (int c = 0; c < 3; c++)
+    mfu[c] = tr_law_utilisation(tr_law_token_flop((tr_law_count)c, 540.35e9, 118, 48 * 256, 2048), rate, chips, peak);
+  near("with attention", mfu[TR_LAW_COUNT_PALM], 0.462, 0.0005);
+  near("without", mfu[TR_LAW_COUNT_6N], 0.457, 0.0005);
+  near("half of it", mfu[TR_LAW_COUNT_CAUSAL], (mfu[TR_LAW_COUNT_PALM] + mfu[TR_LAW_COUNT_6N]) / 2, 1e-12);
+  near("all layers again", tr_law_recompute_factor(1), 4.0 / 3, 1e-12);
+  assert_string_equal(tr_law_count_formula(TR_LAW_COUNT_PALM), "6N + 12LdS");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sharding_never_takes_more),
                                      cmocka_unit_test(faster_links_never_slow_a_collective),
@@ -338,6 +352,7 @@ int main(void) {
                                      cmocka_unit_test(batches_trade_steps_for_samples),
                                      cmocka_unit_test(staleness_waits_less_and_steps_more),
                                      cmocka_unit_test(bills_add_up),
-                                     cmocka_unit_test(number_formats_have_known_ranges)};
+                                     cmocka_unit_test(number_formats_have_known_ranges),
+                                     cmocka_unit_test(utilisation_is_that_of_the_formula_named)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
