@@ -38,20 +38,34 @@ static tr_status add_to_list(const char *command, const tr__argument *a, const c
   return TR_OK;
 }
 
+static tr_status parse_amount(const char *value, double *out) {
+  int64_t count;
+  if (tr_parse_real(value, out) == TR_OK) return TR_OK;
+  TR_TRY(tr_parse_count(value, &count));
+  *out = (double)count;
+  return TR_OK;
+}
+
+static tr_status set_real(const char *command, const tr__argument *a, const char *value,
+                          tr_status (*parse)(const char *, double *), const char *kind) {
+  double real;
+  if (parse(value, &real) < 0 || !(real >= a->min && real <= a->max)) return out_of_range(command, a, value, kind);
+  *(double *)a->out = real;
+  return TR_OK;
+}
+
 static tr_status set_value(const char *command, const tr__argument *a, const char *value) {
   int64_t count;
-  double real;
   switch (a->kind) {
   case TR__ARGUMENT_COUNT:
     if (tr_parse_count(value, &count) < 0 || (double)count < a->min || (double)count > a->max)
       return out_of_range(command, a, value, "a whole number");
     *(int64_t *)a->out = count;
     return TR_OK;
-  case TR__ARGUMENT_REAL:
-    if (tr_parse_real(value, &real) < 0 || !(real >= a->min && real <= a->max))
-      return out_of_range(command, a, value, "a number");
-    *(double *)a->out = real;
-    return TR_OK;
+  case TR__ARGUMENT_REAL: return set_real(command, a, value, tr_parse_real, "a number");
+  case TR__ARGUMENT_AMOUNT: return set_real(command, a, value, parse_amount, "a number such as 8e10 or 80GB");
+  case TR__ARGUMENT_TIME:
+    return set_real(command, a, value, tr_parse_duration, "a time such as 30s, 5min or 2h, in seconds");
   case TR__ARGUMENT_CHOICE: return set_choice(command, a, value);
   case TR__ARGUMENT_LIST: return add_to_list(command, a, value);
   default: *(const char **)a->out = value; return TR_OK;

@@ -13,6 +13,8 @@ typedef enum tr__argument_kind {
   TR__ARGUMENT_FLAG,   // int: set to 1
   TR__ARGUMENT_COUNT,  // int64_t, min <= value <= max
   TR__ARGUMENT_REAL,   // double, min <= value <= max
+  TR__ARGUMENT_AMOUNT, // double, min <= value <= max; with a unit if there is one: 80e9, 80GB, 512Mi
+  TR__ARGUMENT_TIME,   // double, seconds, min <= value <= max: 5min, 0.4s, 50000h
   TR__ARGUMENT_TEXT,   // const char *
   TR__ARGUMENT_CHOICE, // int: index into `choices`
   TR__ARGUMENT_LIST,   // tr__argument_list: may be given several times

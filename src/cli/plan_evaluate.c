@@ -2,7 +2,7 @@
 // `trireme plan evaluate`: predictions for every row of a table of published runs, as a table, or scored against them.
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
-#include "cli/plan_command_internal.h"
+#include "cli/plan_words_internal.h"
 #include "trireme/plan/runs.h"
 #include <stdio.h>
 

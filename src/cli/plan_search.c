@@ -3,7 +3,7 @@
 // with the reasons why other families of plans lose and what binds the winner.
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
-#include "cli/plan_command_internal.h"
+#include "cli/plan_words_internal.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/search.h"

@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: quick
+# timeout: 60
+# `trireme plan WORD`: the figures on record come out of the commands too, for people and as JSON; every example of the help
+# works as it stands; wrong uses end with one sentence that names option, value and what would work.
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$work" || exit 1
+
+plan() { # where lib.sh looks for what the last command printed
+  timeout 20 "$TRIREME" plan "$@" >out 2>err
+  rc=$?
+}
+
+says() { # PATTERN...: in the last output
+  local pattern
+  for pattern in "$@"; do grep -Eq -- "$pattern" out || fail "no /$pattern/ in: $(cat out)"; done
+}
+
+shows() { # PATTERNS -- ARGUMENTS
+  local patterns=()
+  while [ "$1" != -- ]; do patterns+=("$1") && shift; done
+  shift
+  plan "$@"
+  expect "plan $*" 0
+  says "${patterns[@]}"
+}
+
+refused() { # CODE PATTERN ARGUMENTS...
+  local code=$1 pattern=$2
+  shift 2
+  plan "$@"
+  expect "plan $*" "$code" "$pattern"
+}
+
+# value KEY EXPECTED TOLERANCE: of the JSON that was printed last, at its first level or in its first row that has it.
+value() {
+  local got
+  got=$(sed -n "s/^ *\"$1\": \\([-0-9.e+]*\\),*$/\\1/p" out | head -n 1)
+  within "$3" "$2" "$got" || fail "\"$1\" is '$got', not $2: $(cat out)"
+}
+
+shows 'MTBF of the job +48\.83 h' '^  Young +171\.2 min .* 5\.84 %' '^  as now +15\.0 min .* 33\.59 %' \
+  'warning \(fixed-interval\): saving every 15 min' -- checkpoint --devices 1024 --mtbf 50000h --write 5min --restart 0
+shows '^  switch +64 ' -- checkpoint --devices 1024 --state 2.8TB --storage 10GB --part switch:64:200000h
+shows '^  64 +64 +0 +1720 .* \$53\.21 +40\.1' '^  64, stale by 4 .* \$56\.00 +38\.1 +0\.4472' -- \
+  sync --iterations 100k --seconds 0.4s --measured 8:12.8k:0.15 --measured 64:1.72k:0.45 --measured 64:2.1k:0.25:4
+shows '^  1 +1 +0 +100000 ' '^  64, stale by 4 ' -- sync --iterations 100k --seconds 0.4s --critical 20k --gradients 400MB
+shows 'states +1\.494 TB' 'devices that these alone fill +19$' 'keys and values +2\.684 GB' -- \
+  rlhf --policy 70e9 --reward 13e9 --value 13e9 --tp 8 --pp 4
+shows 'states +1\.26 TB' 'padding .* 87\.89 %' -- rlhf --method dpo --policy 70e9 \
+  --lengths 2048:128:128:128:128:128:128:128:128:128:128:128:128:128:128:128
+shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says ZeRO and three dimensions, right here' -- \
+  tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes 128
+shows 'a pipeline, wrong here' 'is one copy of the model fast enough' -- tree --params 2e9 --layers 24 --width 2560 \
+  --memory 80GB --flops 400e12 --nodes 4 --tokens 1e12 --days 30
+shows '^  1024 ' 'where adding devices stops paying' -- scaling --params 1.5e9 --batch 500k --flops 150e12 --between 1.25GB --ports 1
+shows 'warning \(linear-speedup\): a speed-up of 1024' -- scaling --step 100s --gradients 3GB --limit 1024 --assumed 1024
+shows 'critical batch +16000' 'proposed batch +8192' 'linear \(below' 'rate +0\.0064' -- \
+  batch --ranks 64 --micro 4 --accumulation 32 --noise 1.6e6 --square 100 --base 128 --rate 1e-4
+shows 'warning \(batch-over-critical\)' 'warning \(small-cluster-rate\)' 'warning \(free-accumulation\)' -- batch --ranks 64 --micro 4 \
+  --accumulation 32 --critical 1000 --base 128 --rate 1e-4 --chosen 6.4e-3 --pass 1.8s --sync 12ms
+shows 'critical batch +1000$' -- batch --small 100:11 --large 1000:2
+shows 'operations .* 3\.286e\+24' 'device hours +2883805' 'warning \(mfu-without-scaling\)' -- \
+  cost --params 37e9 --tokens 14.8e12 --devices 2048 --peak 989e12 --mfu 0.4 --scaling 0.8
+printf 'params,tokens,loss\r\n1e7,2e8,4.9\r\n1e8,2e9,3.9\n\n1e9,2e10,3.2\n' >runs.csv
+shows 'runs +3$' 'exponent +0\.04' 'floor +0$' 'operations for the target' -- fit-exponent runs.csv --target 2.8
+shows 'warning \(far-extrapolation\)' 'loss at these' -- fit-exponent runs.csv --at 1e25
+shows '^  user, by rows .* 258 GB +32\.25 GB' '^  day, copied ' 'fullest device +58\.05 GB' -- embedding --devices 8 --memory 60GB \
+  --table user:500e6:128 --table item:50e6:128:20 --table day:366:128
+shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights kept +14 GB +7 GB' '^  gradients sent +14 GB +14 GB' -- precision --params 7e9
+shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu --params 540.35e9 --layers 118 --width 12288 --sequence 2048 \
+  --rate 238.3e3 --devices 6144 --peak 275e12 --recomputed 1
+
+# JSON: bytes, seconds and shares of one.
+plan checkpoint --devices 1024 --mtbf 50000h --write 5min --restart 0 --json
+expect 'checkpoint --json' 0
+value mtbf_s 175781.25 0.01
+value interval_s 10269.8 0.01
+plan rlhf --policy 70e9 --reward 13e9 --value 13e9 --tp 8 --pp 4 --json
+value devices 19 0
+value cache_bytes 2684354560 1
+plan cost --loss 3 --floor 2 --scale 100 --exponent 0.1 --devices 8 --peak 1e15 --json
+value flop 1e20 1e12
+if command -v python3 >/dev/null; then
+  for words in "checkpoint --devices 8 --write 1min" "sync --iterations 1k --seconds 1s" "rlhf --policy 1e9" \
+    "tree --params 1e9 --layers 16 --width 2048 --memory 80GB --flops 4e14" "scaling --step 1s --gradients 1GB" \
+    "batch --critical 100" "cost --flop 1e20 --devices 8 --peak 1e15" "embedding --devices 2 --memory 1GB --table a:10:10" \
+    "precision --params 1e9" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
+    # shellcheck disable=SC2086 # words
+    plan $words --json
+    python3 -c 'import json, sys; o = json.load(open("out")); sys.exit(o["plan"] != sys.argv[1] or "warnings" not in o)' \
+      "${words%% *}" || fail "the JSON of plan $words: $(cat out)"
+  done
+fi
+
+# Every example of the help works.
+for word in tree scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent; do
+  plan "$word" --help
+  expect "plan $word --help" 0
+  says '--json' 'example'
+  sed -n '/^examples*: /,$p' out | sed 's/^examples*: *//; s/^ *//' | sed -e ':a' -e '/\\$/N; s/\\\n//; ta' >examples.txt
+  while read -r line; do
+    bash -c "trireme() { '$TRIREME' \"\$@\"; }; $line" >out 2>err || fail "the example '$line': $(cat err)"
+  done <examples.txt
+done
+
+# Wrong uses.
+refused 2 'give a word'
+refused 2 "did you mean 'checkpoint'" chekpoint
+refused 2 "'more' is no option" tree more
+refused 2 "did you mean '--layers'" tree --layer 3
+refused 2 'give the model' tree --params 1e9
+refused 2 'give the device' tree --params 1e9 --layers 2 --width 64
+refused 2 'give both' tree --params 1e9 --layers 2 --width 64 --memory 80GB --flops 1e14 --days 3
+refused 2 "memory takes a number such as 8e10 or 80GB between 1000000 and 1e\+15, not '80XB'" tree --memory 80XB
+refused 2 "write takes a time such as .*, not 'soon'" checkpoint --write soon
+refused 2 'give --devices' checkpoint --write 5min
+refused 2 'give one' checkpoint --devices 8 --write 5min --state 3GB
+refused 2 'give --write TIME' checkpoint --devices 8 --state 3GB
+refused 2 "part takes NAME:COUNT:TIME as in switch:64:200000h, not 'switch:64'" checkpoint --devices 8 --write 1s --part switch:64
+refused 2 "'often' in --part switch:64:often is no time" checkpoint --devices 8 --write 1s --part switch:64:often
+refused 2 'needs a time above 0' checkpoint --devices 8 --write 1s --part switch:64:0s
+refused 2 'give --iterations' sync --seconds 1s
+refused 2 'give --seconds' sync --iterations 100
+refused 2 'measured takes WORKERS' sync --iterations 100 --seconds 1s --measured 8
+refused 2 "has '0'; from 1" sync --iterations 100 --seconds 1s --workers 1:0
+refused 2 'give --step TIME' scaling --limit 8
+refused 2 'give --gradients BYTES' scaling --step 1s
+refused 2 'give one of --critical' batch --ranks 8
+refused 2 'give one of --critical' batch --critical 8 --noise 1 --square 1
+refused 2 'give no noise scale' batch --small 8:1 --large 64:2
+refused 2 'give --base and --rate too' batch --critical 8 --chosen 1e-3
+refused 2 'give --policy' rlhf
+refused 2 'method takes ppo or dpo or grpo' rlhf --method pop
+refused 2 'give --devices, and --peak' cost --flop 1e20
+refused 2 'give one of --params' cost --devices 8 --peak 1e15
+refused 2 'needs --scale' cost --devices 8 --peak 1e15 --loss 3
+refused 2 'no run gets there' cost --devices 8 --peak 1e15 --loss 1 --scale 1 --exponent 1 --floor 2
+refused 2 'give --devices, and --memory' embedding --table a:1:1
+refused 2 'give a --table' embedding --devices 8 --memory 1GB
+refused 2 'table takes NAME:ROWS:WIDTH' embedding --devices 8 --memory 1GB --table a:1
+refused 2 'less than a row' embedding --devices 8 --memory 1GB --table a:0:1
+refused 3 'GB more than it has; about 43 devices would do' embedding --devices 8 --memory 6GB --table user:500e6:128
+refused 2 'weights takes a number between 0 and 1' precision --weights 2
+refused 2 'count attention together' mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15 --layers 2
+refused 2 'give --params, and --rate' mfu --devices 8
+refused 2 'give the table of runs' fit-exponent
+refused 2 'target 0.5 is not above the floor' fit-exponent runs.csv --floor 1 --target 0.5
+refused 4 'runs.csv: loss 3.9 of run 2 is not above the floor 4' fit-exponent runs.csv --floor 4
+refused 10 'nowhere.csv' fit-exponent nowhere.csv
+
+bad() { # CONTENTS PATTERN
+  printf '%b' "$1" >bad.csv
+  refused 4 "$2" fit-exponent bad.csv
+}
+bad '' 'bad.csv is empty'
+bad 'loss,tokens\n1,2\n' "no column 'compute'"
+bad 'compute\n1\n' "no column 'loss'"
+bad 'loss,compute,loss\n' "column 'loss' stands there twice"
+bad 'loss,compute\n3,1e18\n2\n' 'bad.csv:3: the line ends before its compute'
+bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv:3: compute 'much' is no number"
+bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 runs say nothing'
+bad 'loss,compute\n3,1e18\n2,-5\n' 'compute -5 of run 2'
+bad 'loss,\0compute\n' 'is no text'
+finish
