@@ -237,7 +237,7 @@ typedef enum tr__kind {
 
 typedef enum tr__point { TR__AT_START, TR__AT_READY, TR__AT_WORK, TR__AT_DONE, TR__AT_WAIT, TR__POINTS } tr__point;
 
-typedef enum tr__phase { TR__POST, TR__GATHERING, TR__WORKING, TR__STAGING, TR__LEAVING } tr__phase;
+typedef enum tr__phase { TR__POST, TR__GATHERING, TR__WORKING, TR__STAGING, TR__LEAVING, TR__SCRIPT } tr__phase;
 
 struct tr_request {
   tr_group *group;
@@ -270,6 +270,9 @@ struct tr_request {
   size_t extent;                  // elements of the longest contribution or block that goes through the stages
   uint32_t chunks, in, done, out; // staged work, in chunks
   uint32_t entry;                 // receive: sequence of the send that it was matched with
+  // Run as a script (script.h): numbers of its first strand and of its first operations of the local group.
+  const struct tr__script *script;
+  uint32_t strand, local[2];
 };
 
 // How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
@@ -279,7 +282,8 @@ typedef struct tr_engine {
   tr_status (*join)(tr_group *group, const char *name);
   void (*leave)(tr_group *group); // optional
   tr_status (*step)(tr_request *request);
-  void (*drop)(tr_request *request); // optional: the request ends early because the job does
+  void (*drop)(tr_request *request);     // optional: the request ends early because the job does
+  const struct tr__transport *transport; // optional: what scripts run over
 } tr_engine;
 
 extern const tr_engine tr__engine_self, tr__engine_shm;
@@ -300,7 +304,8 @@ struct tr_group {
   // those from there on the ones with a bit; nonzero while the channel's grant is in use.
   uint32_t *send_next, *send_posted, *recv_next, *matched, *matched_bits, *granting;
   tr_request *free;
-  void *blocks; // list of request blocks
+  void *blocks;                // list of request blocks
+  struct tr__strands *strands; // to run scripts, NULL where none can be asked for
 };
 
 struct tr_comm {
@@ -315,6 +320,7 @@ struct tr_comm {
   uint64_t work; // steps that moved something; resets wait ladders
   uint32_t first_sequence;
   int spins;
+  struct tr__choice *choice; // of algorithms
   tr_comm_hook hook;
   void *hook_user;
   tr_comm_counters counters;
@@ -349,6 +355,8 @@ static inline void tr__worked(tr_comm *comm) {
 }
 
 tr_status tr__group_world(tr_comm *comm, tr_group **out);
+// A group that nothing leans on: without scripts. Collective, as tr_group_create.
+tr_status tr__group_create_plain(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out);
 void tr__group_free(tr_group *group);
 tr_status tr__slot_join(tr_group *group, const char *name);
 void tr__slot_leave(tr_group *group);

@@ -4,7 +4,7 @@
 // A rank faults in its own arena before anything else, so that no training step pays for page faults and
 // memory lies near its owner. Where every rank has its own cores, speed is the aim and it then maps the
 // others' arenas too; all ranks begin with their own at the same time, so those pages exist by then.
-#include "comm_internal.h"
+#include "algorithm.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
@@ -64,8 +64,10 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
   tr_arena_wrap(&comm->arena, "shared", arena, arena_nbyte(job, rank));
   tr_status status = fault_in_arenas(comm);
+  if (status == TR_OK) status = tr__choice_create(job->options.any_order, &comm->choice);
   if (status == TR_OK) status = tr__group_world(comm, &comm->world);
   if (status < 0) {
+    free(comm->choice);
     free(comm);
     return status;
   }
@@ -76,6 +78,7 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
 void tr__comm_destroy(tr_comm *comm) {
   if (!comm) return;
   tr__group_free(comm->world);
+  free(comm->choice);
   free(comm);
 }
 
