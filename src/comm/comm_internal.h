@@ -296,6 +296,7 @@ struct tr_request {
   // Run as a script (script.h): numbers of its first strand and of its first operations of the local group.
   const struct tr__script *script;
   uint32_t strand, local[2];
+  void *message; // of a send or receive between hosts
 };
 
 // How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
@@ -309,14 +310,14 @@ typedef struct tr_engine {
   const struct tr__transport *transport; // optional: what scripts run over
 } tr_engine;
 
-extern const tr_engine tr__engine_self, tr__engine_shm;
+extern const tr_engine tr__engine_self, tr__engine_shm, tr__engine_mpi;
 
 struct tr_group {
   tr_comm *comm;
   const tr_engine *engine;
   int *ranks, size, index;
   char name[TR__NAME];
-  int slot;
+  int slot, context; // context: over hosts
   uint32_t epoch;
   uint32_t base;       // first sequence
   uint32_t next;       // sequence of the next collective
@@ -339,8 +340,7 @@ struct tr_comm {
   tr_group *world;
   tr_request *head, *tail;  // requests under way, oldest first
   tr_request *courier_user; // receive that uses the courier stage
-  uint64_t beat;
-  uint64_t work; // steps that moved something; resets wait ladders
+  _Atomic uint64_t work;    // steps that moved something; resets wait ladders
   uint32_t first_sequence;
   int spins;
   struct tr__choice *choice; // of algorithms
@@ -373,8 +373,9 @@ static inline void tr__at_work(tr_comm *comm) {
 }
 // Something moved: deadlines of those who wait for this rank restart.
 static inline void tr__worked(tr_comm *comm) {
-  comm->work++;
-  atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
+  atomic_store_explicit(&comm->work, atomic_load_explicit(&comm->work, memory_order_relaxed) + 1,
+                        memory_order_relaxed);
+  tr_comm_beat(comm);
 }
 
 tr_status tr__group_world(tr_comm *comm, tr_group **out);
@@ -392,6 +393,19 @@ void tr__request_unlink(tr_request *request); // from the requests under way
 tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void tr__progress(tr_comm *comm); // one step of every request under way
+// The same by the thread beside the rank, which holds the net's mutex; not of those that tell their caller of parts.
+void tr__progress_beside(tr_comm *comm);
+// Around whatever touches requests, where that thread may be about.
+void tr__net_enter(tr__net *net);
+void tr__net_leave(tr__net *net);
+void tr__net_drive(tr__net *net);                // by the rank's own thread: let messages move
+void tr__net_serve(tr__net *net, tr_comm *comm); // whose requests the thread beside the rank steps
+static inline void tr__enter(tr_comm *comm) {
+  if (comm->job->net) tr__net_enter(comm->job->net);
+}
+static inline void tr__leave(tr_comm *comm) {
+  if (comm->job->net) tr__net_leave(comm->job->net);
+}
 
 // Channel operations of the shm engine (courier.c).
 tr_status tr__courier_step(tr_request *request);

@@ -133,7 +133,7 @@ static int64_t drive(tr__companion *c) {
     return REST_MOST_NS;
   }
   int moved = tr__net_poll(net);
-  if (net->comm) tr__progress_net(net->comm);
+  if (net->comm) tr__progress_beside(net->comm);
   pthread_mutex_unlock(&net->mutex);
   c->rest = moved > 0 ? REST_NS : c->rest * 2;
   if (c->rest > REST_MOST_NS) c->rest = REST_MOST_NS;

@@ -57,8 +57,6 @@ int tr__message_sends(const tr__message *message);
 size_t tr__message_nbyte(const tr__message *message); // that came
 void tr__message_free(tr__net *net, tr__message *message);
 int tr__net_poll(tr__net *net); // how many messages have ended
-static inline void tr__net_lock(tr__net *net) { pthread_mutex_lock(&net->mutex); }
-static inline void tr__net_unlock(tr__net *net) { pthread_mutex_unlock(&net->mutex); }
 
 // ---- transport_mpi.c: what a group over hosts has of the net
 tr_status tr__context_join(tr_group *group, const char *name); // collective over the group

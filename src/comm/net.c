@@ -122,6 +122,16 @@ int tr__net_poll(tr__net *net) {
   return n;
 }
 
+void tr__net_enter(tr__net *net) { pthread_mutex_lock(&net->mutex); }
+void tr__net_leave(tr__net *net) { pthread_mutex_unlock(&net->mutex); }
+
+void tr__net_serve(tr__net *net, tr_comm *comm) { net->comm = comm; }
+
+void tr__net_drive(tr__net *net) {
+  atomic_fetch_add_explicit(&net->driven, 1, memory_order_relaxed);
+  tr__net_poll(net);
+}
+
 // ---- who is where
 
 typedef struct card { // what a rank tells of itself

@@ -3,8 +3,8 @@
 // is plain text by the byte tokenizer; any other text is tokenized into a cache whose name follows from the text
 // (path, size, time), the tokenizer and the settings, so that the next start finds it.
 #include "train/saving_internal.h"
-#include "trireme/base/cpu.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
 #include "trireme/base/log.h"
