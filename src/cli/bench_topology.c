@@ -5,8 +5,8 @@
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/comm/topology.h"
 #include <dirent.h>
-#include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct interface {
 } interface;
 
 typedef struct machine {
-  hwloc_topology_t topology;
+  tr_topology topology;
   char host[HOST_NAME];
   interface net[INTERFACES];
   int nnet;
@@ -64,105 +64,35 @@ static void read_interfaces(machine *m) {
 static tr_status open_machine(machine *m) {
   if (gethostname(m->host, sizeof m->host) != 0) snprintf(m->host, sizeof m->host, "this host");
   m->host[sizeof m->host - 1] = '\0';
-  if (hwloc_topology_init(&m->topology) != 0)
-    return tr_error(TR_ERR_INTERNAL, "hwloc cannot be started: it has no memory or does not fit this program");
-  hwloc_topology_set_icache_types_filter(m->topology, HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (hwloc_topology_load(m->topology) != 0) {
-    hwloc_topology_destroy(m->topology);
-    return tr_error(TR_ERR_INTERNAL, "hwloc cannot read this machine's topology");
-  }
   read_interfaces(m);
-  return TR_OK;
-}
-
-// ---- one object
-
-static void describe(hwloc_obj_t o, char *out, size_t nbyte) {
-  char type[32], size[32];
-  hwloc_obj_type_snprintf(type, sizeof type, o, 0);
-  const char *model = hwloc_obj_get_info_by_name(o, "CPUModel");
-  if (o->type == HWLOC_OBJ_PU)
-    snprintf(out, nbyte, "thread");
-  else if (o->type == HWLOC_OBJ_MACHINE)
-    snprintf(out, nbyte, "machine");
-  else if (o->type == HWLOC_OBJ_CORE)
-    snprintf(out, nbyte, "core");
-  else if (o->type == HWLOC_OBJ_PACKAGE)
-    snprintf(out, nbyte, "package%s%s", model ? ": " : "", model ? model : "");
-  else if (o->type == HWLOC_OBJ_NUMANODE) {
-    tr_format_bytes(size, sizeof size, (double)o->attr->numanode.local_memory);
-    snprintf(out, nbyte, "NUMA node, %s", size);
-  } else if (hwloc_obj_type_is_cache(o->type)) {
-    tr_format_bytes(size, sizeof size, (double)o->attr->cache.size);
-    snprintf(out, nbyte, "%s cache, %s, lines of %u bytes", type, size, o->attr->cache.linesize);
-  } else
-    snprintf(out, nbyte, "%s", type);
-}
-
-// Alike, with everything below: such neighbours are printed once.
-static int alike(hwloc_obj_t a, hwloc_obj_t b) {
-  char x[256], y[256];
-  describe(a, x, sizeof x);
-  describe(b, y, sizeof y);
-  if (strcmp(x, y) != 0 || a->arity != b->arity || a->memory_arity != b->memory_arity) return 0;
-  for (hwloc_obj_t p = a->memory_first_child, q = b->memory_first_child; p && q;
-       p = p->next_sibling, q = q->next_sibling)
-    if (!alike(p, q)) return 0;
-  for (unsigned i = 0; i < a->arity; i++)
-    if (!alike(a->children[i], b->children[i])) return 0;
-  return 1;
-}
-
-// The first of a run of siblings that are alike from `o` on, and how many.
-static hwloc_obj_t skip_alike(hwloc_obj_t o, int *n) {
-  hwloc_obj_t next = o->next_sibling;
-  for (*n = 1; next && alike(o, next); next = next->next_sibling) ++*n;
-  return next;
+  return tr_topology_read(&m->topology);
 }
 
 // ---- text
 
-static void print_tree(hwloc_obj_t o, int times, int depth) {
-  char text[256];
-  describe(o, text, sizeof text);
-  if (times > 1)
-    printf("%*s%d x %s\n", 2 * depth, "", times, text);
-  else
-    printf("%*s%s\n", 2 * depth, "", text);
-  int n;
-  for (hwloc_obj_t child = o->memory_first_child, next; child; child = next) {
-    next = skip_alike(child, &n);
-    print_tree(child, n, depth + 1);
-  }
-  for (hwloc_obj_t child = o->first_child, next; child; child = next) {
-    next = skip_alike(child, &n);
-    print_tree(child, n, depth + 1);
+// Parts [at, end), which lie side by side with what is inside them; equal neighbours once.
+static void print_parts(const tr_topology *t, size_t at, size_t end) {
+  while (at < end) {
+    const tr_topology_part *p = &t->part[at];
+    const size_t length = 1 + tr_topology_inside(t, at);
+    size_t times = 1;
+    while (at + times * length < end && tr_topology_alike(t, at, at + times * length)) times++;
+    printf("%*s", 2 * p->depth, "");
+    if (times > 1) printf("%zu x ", times);
+    printf("%s\n", p->name);
+    print_parts(t, at + 1, at + length);
+    at += times * length;
   }
 }
 
-static int count(const machine *m, hwloc_obj_type_t type) {
-  const int n = hwloc_get_nbobjs_by_type(m->topology, type);
-  return n > 0 ? n : 0;
-}
-
-static int caches(const machine *m) {
-  return count(m, HWLOC_OBJ_L1CACHE) + count(m, HWLOC_OBJ_L2CACHE) + count(m, HWLOC_OBJ_L3CACHE);
-}
-
-static void print_distances(const machine *m) {
-  struct hwloc_distances_s *d;
-  unsigned n = 1;
-  if (count(m, HWLOC_OBJ_NUMANODE) < 2) return;
-  if (hwloc_distances_get_by_type(m->topology, HWLOC_OBJ_NUMANODE, &n, &d, 0, 0) != 0 || n == 0) {
-    printf("distances between NUMA nodes: not told\n");
-    return;
-  }
-  printf("distances between NUMA nodes:\n");
-  for (unsigned i = 0; i < d->nbobjs; i++) {
-    for (unsigned j = 0; j < d->nbobjs; j++) printf(" %6llu", (unsigned long long)d->values[i * d->nbobjs + j]);
+static void print_distances(const tr_topology *t) {
+  const int n = t->numa_nodes;
+  if (n < 2) return;
+  printf("distances between NUMA nodes:%s\n", t->distance ? "" : " not told by this machine");
+  for (int i = 0; i < n && t->distance; i++) {
+    for (int j = 0; j < n; j++) printf(" %6llu", (unsigned long long)t->distance[i * n + j]);
     printf("\n");
   }
-  hwloc_distances_release(m->topology, d);
 }
 
 static void print_interfaces(const machine *m) {
@@ -177,43 +107,41 @@ static void print_interfaces(const machine *m) {
   }
 }
 
-static void print_missing(const machine *m) {
-  if (count(m, HWLOC_OBJ_PACKAGE) == 0) printf("packages: not told by this machine\n");
-  if (count(m, HWLOC_OBJ_CORE) == 0) printf("cores: not told by this machine, only threads\n");
-  if (caches(m) == 0) printf("caches: not told by this machine\n");
-  if (count(m, HWLOC_OBJ_NUMANODE) == 0) printf("NUMA nodes: not told by this machine\n");
+static void print_missing(const tr_topology *t) {
+  if (t->packages == 0) printf("packages: not told by this machine\n");
+  if (t->cores == 0) printf("cores: not told by this machine, only threads\n");
+  if (t->caches == 0) printf("caches: not told by this machine\n");
+  if (t->numa_nodes == 0) printf("NUMA nodes: not told by this machine\n");
 }
 
+static const char *plural(int n) { return n == 1 ? "" : "s"; }
+
 static void print_text(const machine *m) {
+  const tr_topology *t = &m->topology;
   printf("host %s: %d package%s, %d NUMA node%s, %d core%s, %d thread%s; this process may use %d\n", m->host,
-         count(m, HWLOC_OBJ_PACKAGE), count(m, HWLOC_OBJ_PACKAGE) == 1 ? "" : "s", count(m, HWLOC_OBJ_NUMANODE),
-         count(m, HWLOC_OBJ_NUMANODE) == 1 ? "" : "s", count(m, HWLOC_OBJ_CORE),
-         count(m, HWLOC_OBJ_CORE) == 1 ? "" : "s", count(m, HWLOC_OBJ_PU), count(m, HWLOC_OBJ_PU) == 1 ? "" : "s",
-         tr_cpu_count());
-  print_tree(hwloc_get_root_obj(m->topology), 1, 0);
-  print_missing(m);
-  print_distances(m);
+         t->packages, plural(t->packages), t->numa_nodes, plural(t->numa_nodes), t->cores, plural(t->cores),
+         t->threads, plural(t->threads), tr_cpu_count());
+  print_parts(t, 0, t->npart);
+  print_missing(t);
+  print_distances(t);
   print_interfaces(m);
   printf("links between ranks are measured by trireme bench comm\n");
 }
 
 // ---- JSON
 
-static json_t *tree_json(hwloc_obj_t o) {
-  char text[256];
-  describe(o, text, sizeof text);
-  json_t *json = json_pack("{s:s, s:i}", "name", text, "index", (int)o->logical_index), *list = json_array();
-  if (json && hwloc_obj_type_is_cache(o->type))
-    json_object_set_new(json, "bytes", json_integer((json_int_t)o->attr->cache.size));
-  if (json && o->type == HWLOC_OBJ_NUMANODE)
-    json_object_set_new(json, "bytes", json_integer((json_int_t)o->attr->numanode.local_memory));
-  for (hwloc_obj_t child = o->memory_first_child; child; child = child->next_sibling)
-    json_array_append_new(list, tree_json(child));
-  for (hwloc_obj_t child = o->first_child; child; child = child->next_sibling)
-    json_array_append_new(list, tree_json(child));
-  if (json && json_array_size(list) > 0) json_object_set(json, "below", list);
-  json_decref(list);
-  return json;
+// Parts [at, end) that lie side by side.
+static json_t *parts_json(const tr_topology *t, size_t at, size_t end) {
+  json_t *list = json_array();
+  for (size_t length; list && at < end; at += length) {
+    const tr_topology_part *p = &t->part[at];
+    length = 1 + tr_topology_inside(t, at);
+    json_t *row = json_pack("{s:s, s:i}", "name", p->name, "index", p->index);
+    if (row && p->nbyte > 0) json_object_set_new(row, "bytes", json_integer((json_int_t)p->nbyte));
+    if (row && length > 1) json_object_set_new(row, "inside", parts_json(t, at + 1, at + length));
+    json_array_append_new(list, row);
+  }
+  return list;
 }
 
 static json_t *interfaces_json(const machine *m) {
@@ -228,11 +156,11 @@ static json_t *interfaces_json(const machine *m) {
 }
 
 static tr_status print_object(const machine *m) {
+  const tr_topology *t = &m->topology;
   json_t *json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o}", "trireme_bench", 1, "benchmark",
-                           "topology", "host", m->host, "packages", count(m, HWLOC_OBJ_PACKAGE), "numa_nodes",
-                           count(m, HWLOC_OBJ_NUMANODE), "caches", caches(m), "cores", count(m, HWLOC_OBJ_CORE),
-                           "threads", count(m, HWLOC_OBJ_PU), "usable_threads", tr_cpu_count(), "tree",
-                           tree_json(hwloc_get_root_obj(m->topology)), "network", interfaces_json(m));
+                           "topology", "host", m->host, "packages", t->packages, "numa_nodes", t->numa_nodes,
+                           "caches", t->caches, "cores", t->cores, "threads", t->threads, "usable_threads",
+                           tr_cpu_count(), "parts", parts_json(t, 0, t->npart), "network", interfaces_json(m));
   char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
   json_decref(json);
   if (!text) return tr_error(TR_ERR_MEMORY, "no memory for a description of this machine");
@@ -255,6 +183,6 @@ int tr__cli_bench_topology(int argc, char **argv) {
     status = print_object(&m);
   else
     print_text(&m);
-  hwloc_topology_destroy(m.topology);
+  tr_topology_free(&m.topology);
   return status < 0 ? tr__cli_fail(status) : 0;
 }
