@@ -163,5 +163,6 @@ bad 'loss,compute\n3,1e18\n2\n' 'bad.csv:3: the line ends before its compute'
 bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv:3: compute 'much' is no number"
 bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 runs say nothing'
 bad 'loss,compute\n3,1e18\n2,-5\n' 'compute -5 of run 2'
+bad "loss,compute\n3,1e18\n2,$(printf '1%.0s' {1..80})\n" 'bad.csv:3: compute .1+\.\.\.. is no number'
 bad 'loss,\0compute\n' 'is no text'
 finish
