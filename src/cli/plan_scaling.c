@@ -10,7 +10,7 @@
 
 typedef struct request {
   tr_law_job job;
-  double params, batch, flops, mfu, limit, worth, assumed;
+  double params, batch, flops, mfu, steps, limit, worth, assumed;
   int json;
 } request;
 
@@ -36,7 +36,7 @@ static tr_status print_help(void) {
 }
 
 static tr_status parse(int argc, char **argv, request *r) {
-  *r = (request){.mfu = 0.4, .limit = 16384, .worth = 1.41};
+  *r = (request){.mfu = 0.4, .steps = 1, .limit = 16384, .worth = 1.41};
   tr_law_job *j = &r->job;
   tr_law_fabric *f = &j->fabric;
   j->price = 2;
@@ -57,6 +57,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--most", .kind = TR__ARGUMENT_AMOUNT, .out = &j->most, .min = 1, .max = 1e9},
       {.name = "--mfu", .kind = TR__ARGUMENT_REAL, .out = &r->mfu, .min = 0, .max = 1},
       {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &j->price, .min = 0, .max = 1e6},
+      {.name = "--steps", .kind = TR__ARGUMENT_AMOUNT, .out = &r->steps, .min = 1, .max = 1e12},
       {.name = "--limit", .kind = TR__ARGUMENT_AMOUNT, .out = &r->limit, .min = 1, .max = 1e8},
       {.name = "--worth", .kind = TR__ARGUMENT_REAL, .out = &r->worth, .min = 1, .max = 2},
       {.name = "--assumed", .kind = TR__ARGUMENT_REAL, .out = &r->assumed, .min = 1, .max = 1e9},
@@ -72,21 +73,29 @@ static tr_status parse(int argc, char **argv, request *r) {
 }
 
 static double report_curve(tr__plan_report *out, const request *r) {
-  static const tr__plan_column columns[] = {
-      {"devices", "devices", TR__PLAN_COUNT},    {"step", "step_s", TR__PLAN_TIME},
-      {"computing", "compute_s", TR__PLAN_TIME}, {"exposed", "exposed_s", TR__PLAN_TIME},
-      {"waiting", "waiting_s", TR__PLAN_TIME},   {"rho", "rho", TR__PLAN_NUMBER},
-      {"speed-up", "speedup", TR__PLAN_NUMBER},  {"efficiency", "efficiency", TR__PLAN_SHARE},
-      {"goodput", "goodput", TR__PLAN_NUMBER},   {"for doubling", "worth", TR__PLAN_NUMBER},
-      {"price a step", "price", TR__PLAN_MONEY}, {NULL, NULL, TR__PLAN_NUMBER}};
-  double last = 1;
+  static const tr__plan_column columns[] = {{"devices", "devices", TR__PLAN_COUNT},
+                                            {"step", "step_s", TR__PLAN_TIME},
+                                            {"computing", "compute_s", TR__PLAN_TIME},
+                                            {"exposed", "exposed_s", TR__PLAN_TIME},
+                                            {"waiting", "waiting_s", TR__PLAN_TIME},
+                                            {"rho", "rho", TR__PLAN_NUMBER},
+                                            {"speed-up", "speedup", TR__PLAN_NUMBER},
+                                            {"efficiency", "efficiency", TR__PLAN_SHARE},
+                                            {"goodput", "goodput", TR__PLAN_NUMBER},
+                                            {"for doubling", "worth", TR__PLAN_NUMBER},
+                                            {"time", "seconds", TR__PLAN_TIME},
+                                            {"price", "price", TR__PLAN_MONEY},
+                                            {NULL, NULL, TR__PLAN_NUMBER}};
+  double last = 1, n = 1;
   tr__plan_table(out, "curve", columns);
-  for (double n = 1; n <= r->limit; n *= 2) {
+  while (n <= r->limit) {
     tr_law_point p = tr_law_scale(&r->job, n);
     tr__plan_row(out, NULL,
                  (const double[]){n, p.step, p.compute, p.exposed, p.waiting, p.rho, p.speedup, p.efficiency,
-                                  tr_law_goodput(n, r->mfu, p.efficiency, 1), n > 1 ? p.worth : NAN, p.cost});
+                                  tr_law_goodput(n, r->mfu, p.efficiency, 1), n > 1 ? p.worth : NAN,
+                                  p.step * r->steps, p.cost * r->steps});
     last = n;
+    n *= 2;
   }
   return last;
 }

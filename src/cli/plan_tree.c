@@ -92,6 +92,7 @@ static void report_answer(tr__plan_report *out, const tr_law_tree *t) {
   tr__plan_value(out, "pipeline stages", "pp", TR__PLAN_COUNT, t->pp);
   tr__plan_value(out, "data parallel", "dp", TR__PLAN_COUNT, t->dp);
   tr__plan_value(out, "ZeRO stage", "zero", TR__PLAN_COUNT, t->zero);
+  if (t->zero) tr__plan_value(out, "over ranks", "shard", TR__PLAN_COUNT, t->shard);
   tr__plan_value(out, t->fits ? "on the fullest rank, which fits" : "on the fullest rank, which does not fit",
                  "rank_bytes", TR__PLAN_BYTES, t->rank_bytes);
   tr__plan_head(out, "the rule of thumb");
@@ -113,9 +114,10 @@ tr_status tr__plan_tree(int argc, char **argv) {
   if (json_object_set_new(out.root, "forks", forks) != 0) out.failed = 1;
   report_answer(&out, &tree);
   const tr_law_tree_input *in = &r.in;
-  double rest = tree.rank_bytes - tr_law_state_bytes(in->roles, in->params / (tree.tp * tree.pp), tree.zero, tree.dp);
-  tr_law_warning needless = tr_law_lint_needless_sharding(in->roles, in->params / (tree.tp * tree.pp), tree.zero,
-                                                          tree.dp, rest, in->capacity);
+  double params = in->params / (tree.tp * tree.pp);
+  double rest = tree.rank_bytes - tr_law_state_bytes(in->roles, params, tree.zero, tree.shard);
+  tr_law_warning needless =
+      tr_law_lint_needless_sharding(in->roles, params, tree.zero, tree.shard, rest, in->capacity);
   tr__plan_warning(&out, &needless);
   return tr__plan_end(&out);
 }

@@ -26,7 +26,7 @@ double tr_law_expected_late(double devices, double share) { return devices * sha
 double tr_law_late_probability(double devices, double share) { return -expm1(devices * log1p(-share)); }
 
 // Of N independent standard normals: Blom's approximation of their largest order statistic, with the quantile of Winitzki's
-// inverse error function. Within 0.02 from N = 2 to a million, and 0 for one.
+// inverse error function. Within 0.03 from N = 2 to a million, and 0 for one.
 double tr_law_expected_maximum(double devices) {
   if (devices <= 1) return 0;
   const double pi = 3.14159265358979323846, a = 0.147;

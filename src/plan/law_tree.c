@@ -43,7 +43,8 @@ static void settle(const tr_law_tree_input *in, tr_law_tree *t, tr_law_split spl
   t->pp = pp;
   t->zero = zero;
   t->dp = fmax(1, floor(devices_of(in) / (tp * pp)));
-  t->rank_bytes = rank_bytes(in, tp, pp, zero, t->dp);
+  t->shard = t->dp;
+  t->rank_bytes = rank_bytes(in, tp, pp, zero, t->shard);
   t->fits = t->rank_bytes <= roomy * in->capacity;
 }
 
@@ -153,7 +154,8 @@ void tr_law_tree_walk(const tr_law_tree_input *in, tr_law_tree *out) {
   } else if (fits_one_node(in, out, &zero)) {
     // Sharding stays in the node; between nodes replicas sum gradients.
     settle(in, out, TR_LAW_SPLIT_ZERO, 1, 1, zero);
-    out->rank_bytes = rank_bytes(in, 1, 1, zero, in->per_node);
+    out->shard = in->per_node;
+    out->rank_bytes = rank_bytes(in, 1, 1, zero, out->shard);
     out->fits = 1;
     ask_replicas(in, out, in->per_node);
   } else {

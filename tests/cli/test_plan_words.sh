@@ -56,6 +56,8 @@ shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says
 shows 'a pipeline, wrong here' 'is one copy of the model fast enough' -- tree --params 2e9 --layers 24 --width 2560 \
   --memory 80GB --flops 400e12 --nodes 4 --tokens 1e12 --days 30
 shows '^  1024 ' 'where adding devices stops paying' -- scaling --params 1.5e9 --batch 500k --flops 150e12 --between 1.25GB --ports 1
+shows '^  8 .* 99\.84 % .* 25\.04 h +\$3205$' '^  32 .* 33\.26 % .* 18\.79 h +\$9621$' -- scaling --step 57.6s --gradients 3GB --inside 450GB --between 1.25GB --ports 1 --alpha 0s \
+  --steps 12500 --price 16 --limit 32
 shows 'warning \(linear-speedup\): a speed-up of 1024' -- scaling --step 100s --gradients 3GB --limit 1024 --assumed 1024
 shows 'critical batch +16000' 'proposed batch +8192' 'linear \(below' 'rate +0\.0064' -- \
   batch --ranks 64 --micro 4 --accumulation 32 --noise 1.6e6 --square 100 --base 128 --rate 1e-4
@@ -163,5 +165,6 @@ bad 'loss,compute\n3,1e18\n2\n' 'bad.csv:3: the line ends before its compute'
 bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv:3: compute 'much' is no number"
 bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 runs say nothing'
 bad 'loss,compute\n3,1e18\n2,-5\n' 'compute -5 of run 2'
+bad "loss,compute\n3,1e18\n2,$(printf '1%.0s' {1..80})\n" 'bad.csv:3: compute .1+\.\.\.. is no number'
 bad 'loss,\0compute\n' 'is no text'
 finish

@@ -101,6 +101,7 @@ static void the_tree_divides_what_does_not_fit(void **state) {
     assert_int_equal(tree.thumb_right, cases[i].right);
     assert_true(strstr(tree.thumb_text, cases[i].right ? "right here" : "wrong here"));
     assert_true(tree.fits && tree.rank_bytes <= in.capacity && tree.n >= 1 && tree.n <= TR_LAW_FORKS);
+    if (tree.zero) assert_true(tree.shard == (tree.split == TR_LAW_SPLIT_ZERO ? in.per_node : tree.dp));
     for (size_t f = 0; f < tree.n; f++) assert_true(tree.fork[f].yes == (tree.fork[f].have <= tree.fork[f].limit));
   }
 }

@@ -45,6 +45,7 @@ typedef struct tr_law_tree {
   tr_law_split split;
   double tp, pp, dp;
   int zero, fits;
+  double shard;      // ranks that states are divided over: those of a node, or all replicas
   double rank_bytes; // states and activations on the fullest rank
   const char *thumb; // what the rule of thumb says
   int thumb_right;
