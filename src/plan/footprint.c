@@ -25,7 +25,7 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
   double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
-  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_kernels ? 0 : 2 * h / cut;
+  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_attention ? 0 : 2 * h / cut;
   double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
   double expert = 0;

@@ -109,7 +109,7 @@ static void read_program(const reader *r, tr_plan *p) {
   int old = is_old(framework, count(r, "year", 2024));
   int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
   p->fused_attention = !old;
-  p->fused_kernels = !old && !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
+  p->fused_kernels = !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
   p->hides_grads = (!old || p->zero >= 2) && !has(framework, "no overlap");
   p->hides_weights = p->hides_grads && (has(framework, "NeMo") || has(framework, "Bridge") || has(framework, "Core"));
   p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
@@ -261,7 +261,7 @@ static void read_node(const reader *r, tr_run *run) {
   run->model.vocab = 51200;
   read_plan(r, &run->plan);
   run->plan.batch = count(r, "gbs", 0);
-  run->plan.sequence_parallel = run->plan.fused_attention = run->plan.fused_kernels = 0;
+  run->plan.sequence_parallel = run->plan.fused_attention = 0;
   run->plan.hides_grads = run->plan.hides_tp = 0;
   run->plan.number = TR_PLAN_FP16;
 }
