@@ -27,7 +27,7 @@ static const tr_option device_rows[] = {
     REAL("peak.bf16", AT(peak_bf16), "0", 0, 1e6, "TFLOP/s", "Dense bf16 or fp16 products."),
     REAL("peak.fp8", AT(peak_fp8), "0", 0, 1e6, "TFLOP/s", "Dense fp8 products; 0: none."),
     TEXT("peak.source", AT(source_peak), "Where the section's figures are from."),
-    REAL("memory.size", AT(memory_gb), "0", 0, 1e5, "GB", "Memory of the device."),
+    REAL("memory.size", AT(memory_gib), "0", 0, 1e5, "GiB", "Memory of the device; data sheets say GB."),
     REAL("memory.bandwidth", AT(memory_gbs), "0", 0, 1e6, "GB/s", "Its bandwidth."),
     REAL("memory.reserved", AT(reserved_gb), "1", 0, 100, "GB", "Taken before a program allocates."),
     TEXT("memory.source", AT(source_memory), "Where the section's figures are from."),
@@ -156,7 +156,7 @@ static tr_status check_device(const reading *r, const char *file) {
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) TR_TRY(need(r->options, needed[i], file));
   static const char *const positive[] = {"peak.bf16", "memory.size", "memory.bandwidth", "link.bandwidth",
                                          "network.bandwidth"};
-  const double value[] = {d->peak_bf16, d->memory_gb, d->memory_gbs, d->link_gbs, d->network_gbit};
+  const double value[] = {d->peak_bf16, d->memory_gib, d->memory_gbs, d->link_gbs, d->network_gbit};
   for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
     if (value[i] <= 0) return tr_options_error(r->options, positive[i], "%s is 0; it must be above 0", positive[i]);
   return TR_OK;

@@ -95,6 +95,8 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   tr__local params = tr__stage_params(p, w, stage);
   states(p, params, item);
   item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
+  if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
+    item[TR_ITEM_ACTIVATIONS] += tokens * in_flight(p, stage, 1) * 2 * (double)w->width;
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
   item[TR_ITEM_GATHERED] = gathered(p, w, params);
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
@@ -120,7 +122,7 @@ void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster 
       if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
     }
   }
-  // Programs whose allocator caches blocks of many sizes hold more than they use: measured as 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  // Older allocators cache blocks of many sizes and hold more than is used: about 4 GB and 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 4e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
   out->process = out->total + reserved + cached;
 }
