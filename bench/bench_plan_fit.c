@@ -6,7 +6,7 @@
 //
 // Coordinate descent on the mean of a robust loss of ln(predicted / measured). A device with few runs is held near the
 // device that it is related to, whose efficiencies are its prior: the pull of the prior weighs as much as PULL runs. Rows
-// of one source count less the more there are of it (n^-0.5 each), so no source decides alone.
+// of one source count less the more there are of it (n^-SHARE each), so no source decides alone.
 #include "trireme/base/file.h"
 #include "trireme/plan/runs.h"
 #include <math.h>
@@ -16,7 +16,7 @@
 #include <strings.h>
 
 enum { TABLES = 8, FIT_MOST = 32, SWEEPS = 60, RUNS_MOST = 4096, GROUPS = 1024 };
-static const double PULL = 0.6, ORDER = 1;
+static const double PULL = 0.6, ORDER = 0.5, SHARE = 0.85;
 
 // Fitted in this order; each prior before its relatives.
 static const struct {
@@ -154,7 +154,7 @@ static void fit_device(bench *b, size_t k, const char *without, tr_efficiency *f
   collect(b, family[k].device, without, &p);
   tr_efficiency prior = family[k].prior ? b->fit[index_of(family[k].prior)] : *fit;
   p.prior = &prior;
-  p.pull = family[k].prior ? PULL : PULL / 10;
+  p.pull = PULL;
   if (!without) *fit = prior;
   if (p.n > 0) (void)descend(&p, fit);
 }
@@ -256,7 +256,7 @@ static void gather(bench *b) {
   for (size_t i = 0; i < b->n; i++) {
     double same = 0;
     for (size_t j = 0; j < b->n; j++) same += strcmp(b->run[i]->source, b->run[j]->source) == 0;
-    b->weight[i] = pow(same, -0.5) * (b->run[i]->tier == 'A' ? 1 : 0.5);
+    b->weight[i] = pow(same, -SHARE) * (b->run[i]->tier == 'A' ? 1 : 0.5);
   }
 }
 

@@ -147,7 +147,7 @@ static void print_table(const request *r, const tr_cluster *c, const tr_search_o
   int64_t devices = c->hosts * c->host_devices;
   printf(
       "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GB each\nbatch   %lld sequences of %lld tokens, %s\n\n",
-      r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gb,
+      r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
       (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
   printf("  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);

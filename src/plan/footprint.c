@@ -25,7 +25,7 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
   double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
-  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_kernels ? 0 : 2 * h / cut;
+  double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_attention ? 0 : 2 * h / cut;
   double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
   double expert = 0;
@@ -95,6 +95,8 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   tr__local params = tr__stage_params(p, w, stage);
   states(p, params, item);
   item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
+  if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
+    item[TR_ITEM_ACTIVATIONS] += tokens * in_flight(p, stage, 1) * 2 * (double)w->width;
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
   item[TR_ITEM_GATHERED] = gathered(p, w, params);
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
@@ -120,7 +122,7 @@ void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster 
       if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
     }
   }
-  // Programs whose allocator caches blocks of many sizes hold more than they use: measured as 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  // Older allocators cache blocks of many sizes and hold more than is used: about 4 GB and 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 4e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
   out->process = out->total + reserved + cached;
 }

@@ -21,6 +21,7 @@ void tr_plan_init(tr_plan *plan) {
                     .weight_bytes = 2,
                     .grad_bytes = 4,
                     .state_bytes = 12,
+                    .wire_bytes = 4,
                     .logit_bytes = 8};
 }
 

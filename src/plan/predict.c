@@ -118,7 +118,7 @@ static double sharded_traffic(const tr_plan *p, const tr_workload *w, const tr_c
 // Once a step: gradients summed (stage 0) or reduced to shards, with the copies of each shard where those are few.
 static double gradient_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
   tr__links group = shards(p, c), all = replicas(p, c);
-  double grad = fmin(p->grad_bytes, 4), time = 0;
+  double grad = p->wire_bytes, time = 0;
   if (p->zero >= 2 || all.ranks <= 1) return 0;
   if (p->zero == 0 || group.ranks < all.ranks)
     time = tr__sum_time(c, all, grad * params.dense);
@@ -176,7 +176,8 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   term[TR_TERM_PP] = (m + (double)(p->pp - 1)) * message_time(p, w, c);
   tr__local params = tr__stage_params(p, w, 0);
   double grads = gradient_time(p, c, params), weights = weights_time(p, c, params);
-  double once = exposed(p, c, slow, grads + (p->hides_weights ? weights : 0)) + (p->hides_weights ? 0 : weights);
+  // Gradients hide behind the last backward pass, weights, where they do at all, behind the first forward pass.
+  double once = exposed(p, c, 0.6 * slow, grads) + (p->hides_weights ? exposed(p, c, 0.35 * slow, weights) : weights);
   term[TR_TERM_GRADS] = m * sharded_traffic(p, w, c, &t, layers) + once;
   term[TR_TERM_OPTIMIZER] = update_time(p, c, params);
   double step = 0;
@@ -194,5 +195,5 @@ void tr_predict(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_
   out->tokens_per_device = tokens / out->step / devices;
   out->mfu = tr_workload_flops(w, p->sequence, 0) * out->tokens_per_device / (c->device.peak_bf16 * 1e12);
   tr_predict_memory(p, w, c, &out->memory);
-  out->fits = out->memory.process <= c->device.memory_gb * 1e9;
+  out->fits = out->memory.process <= c->device.memory_gib * 1073741824.0;
 }

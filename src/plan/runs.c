@@ -68,7 +68,7 @@ static double memory_as_counted(const tr_run *run, const tr_footprint *m) {
   const char *kind = run->memory_kind;
   const double *item = m->item;
   if (strstr(kind, "states only")) return (item[TR_ITEM_WEIGHTS] + item[TR_ITEM_GRADS] + item[TR_ITEM_STATES]) / 1e9;
-  int whole = strstr(kind, "nvidia-smi") || strstr(kind, "total process");
+  int whole = strstr(kind, "nvidia-smi") || strstr(kind, "GB total process");
   double bytes = whole ? m->process : m->total;
   if (strstr(kind, "params+opt+activations")) bytes -= item[TR_ITEM_BUFFERS] + item[TR_ITEM_LOGITS];
   return bytes / (strncmp(kind, "GiB", 3) == 0 || strstr(kind, "nvidia-smi") ? 1073741824.0 : 1e9);
@@ -80,10 +80,11 @@ void tr_runs_predict(tr_runs *runs) {
     double term[TR_TERM_COUNT];
     tr_footprint memory;
     run->predicted_step = run->predicted_memory = 0;
-    if (*run->why) continue;
-    run->predicted_step = tr_predict_step(&run->plan, &run->model, &run->cluster, term);
+    if (*run->why && !run->states_only) continue;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &memory);
     run->predicted_memory = memory_as_counted(run, &memory);
+    if (*run->why) continue;
+    run->predicted_step = tr_predict_step(&run->plan, &run->model, &run->cluster, term);
   }
 }
 
@@ -100,7 +101,11 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
     const tr_run *run = &runs->run[i];
     tr_text_append(out, "%s,", run->id);
     if (*run->why) {
-      tr_text_append(out, ",,,,,,");
+      double m = run->predicted_memory;
+      if (m > 0)
+        tr_text_append(out, ",,,%.4g,%.4g,%.4g,", m, m * 0.98, m * 1.02);
+      else
+        tr_text_append(out, ",,,,,,");
       append_quoted(out, run->why);
       tr_text_append(out, "\n");
       continue;
@@ -108,7 +113,7 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
     double spread = 1 + run->cluster.device.fit.p90, step = run->predicted_step, memory = run->predicted_memory;
     tr_footprint m;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
-    double room = run->cluster.device.memory_gb;
+    double room = run->cluster.device.memory_gib * 1.073741824;
     tr_text_append(out, "%.5g,%.5g,%.5g,%.4g,%.4g,%.4g,", step, step / spread, step * spread, memory, memory * 0.87,
                    memory * 1.15);
     if (m.process > room * 1e9)

@@ -109,7 +109,7 @@ static void read_program(const reader *r, tr_plan *p) {
   int old = is_old(framework, count(r, "year", 2024));
   int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
   p->fused_attention = !old;
-  p->fused_kernels = !old && !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
+  p->fused_kernels = !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
   p->hides_grads = (!old || p->zero >= 2) && !has(framework, "no overlap");
   p->hides_weights = p->hides_grads && (has(framework, "NeMo") || has(framework, "Bridge") || has(framework, "Core"));
   p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
@@ -123,17 +123,20 @@ static void read_program(const reader *r, tr_plan *p) {
 }
 
 // Bytes per parameter and logit as the programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients,
-// in bf16 with f32 sums beside them; InternEvo flat copies besides; a program in bf16 throughout has nothing wider. Loss
+// with f32 sums beside them in bf16 or without ZeRO; NeMo's recipes reduce in bf16; InternEvo flat copies besides; a program in bf16 throughout has nothing wider. Loss
 // in plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone.
 static void read_bytes(const reader *r, tr_plan *p) {
   const char *framework = text(r, "framework"), *number = text(r, "precision");
   int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
-  if (has(framework, "DeepSpeed") || has(text(r, "source"), "ZeRO (")) p->grad_bytes = has(number, "fp16") ? 2 : 6;
-  if (has(framework, "InternEvo")) p->state_bytes = 22;
+  p->wire_bytes = has(number, "fp16") ? 2 : 4;
+  if (has(framework, "NeMo") || has(framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
+  if (has(framework, "DeepSpeed")) p->grad_bytes = has(number, "fp16") && p->zero > 0 ? 2 : 6;
+  if (has(framework, "analytic")) p->grad_bytes = 2;
+  if (has(framework, "InternEvo")) p->grad_bytes = 2, p->state_bytes = 22;
   if (fsdp && !has(framework, "Megatron")) {
     p->weight_bytes = 4;
     p->state_bytes = 8;
-    p->logit_bytes = count(r, "year", 2024) >= 2025 ? 4 : 13;
+    p->logit_bytes = count(r, "year", 2024) >= 2025 ? 4 : has(framework, "Composer") ? 8 : 13;
   }
   if (has(framework, "Kempner")) {
     p->weight_bytes = p->grad_bytes = 2;
@@ -231,6 +234,13 @@ static double measured_step(const reader *r, const tr_run *run) {
 
 static void refuse(tr_run *run, const char *why) { snprintf(run->why, sizeof run->why, "%s", why); }
 
+// A model of so many parameters, for rows that count states alone.
+static void stand_in(double params, tr_workload *w) {
+  *w = (tr_workload){
+      .layers = 1, .width = 1024, .heads = 8, .heads_kv = 8, .head_dim = 128, .ffn = 4096, .vocab = 1, .every = 1};
+  w->vocab += (int64_t)((params - tr_workload_params(w)) / 2048);
+}
+
 static void read_published(const reader *r, tr_run *run) {
   run->id = text(r, "id");
   run->source = text(r, "source");
@@ -243,6 +253,12 @@ static void read_published(const reader *r, tr_run *run) {
   run->out_of_memory = strcmp(text(r, "mem_gb_per_gpu"), "OOM") == 0 || has(run->memory_kind, "out of memory");
   read_model(r, &run->model);
   read_plan(r, &run->plan);
+  run->states_only = has(run->memory_kind, "states only") && run->model.layers == 0 && real(r, "params_b", 0) > 0;
+  if (run->states_only) {
+    stand_in(real(r, "params_b", 0) * 1e9, &run->model);
+    run->device_name = "H100-SXM-80";
+    refuse(run, "no model is named: only its states are predicted, from the number of parameters");
+  }
   if (count(r, "tp", 0) == 0 || count(r, "pp", 0) == 0) refuse(run, "the plan's degrees are not stated");
   if (run->plan.batch == 0) { // only the rate is known: eight passes stand for many
     run->plan.batch = 8 * run->plan.dp * run->plan.micro;
@@ -261,9 +277,22 @@ static void read_node(const reader *r, tr_run *run) {
   run->model.vocab = 51200;
   read_plan(r, &run->plan);
   run->plan.batch = count(r, "gbs", 0);
-  run->plan.sequence_parallel = run->plan.fused_attention = run->plan.fused_kernels = 0;
+  run->plan.sequence_parallel = run->plan.fused_attention = 0;
   run->plan.hides_grads = run->plan.hides_tp = 0;
   run->plan.number = TR_PLAN_FP16;
+}
+
+// What rows do not say was chosen so that it fitted: the least recomputation that does.
+static void least_recompute(tr_run *run) {
+  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS,
+                                           TR_RECOMPUTE_HALF, TR_RECOMPUTE_FULL};
+  if (tr_workload_check(&run->model) < 0 || tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) return;
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    tr_footprint m;
+    run->plan.recompute = ways[i];
+    tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
+    if (m.process <= run->cluster.device.memory_gib * 1073741824.0) return;
+  }
 }
 
 void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
@@ -277,6 +306,7 @@ void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
 void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run) {
   reader r = {csv, row};
   read_cluster(&r, device, &run->cluster);
+  if (!*text(&r, "recompute") && !*run->why && run->tier != 'S') least_recompute(run);
   if (!*run->why && tr_workload_check(&run->model) < 0) refuse(run, tr_status_text());
   if (!*run->why && tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) refuse(run, tr_status_text());
   if (*run->why) return;

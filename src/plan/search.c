@@ -244,7 +244,7 @@ tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const t
               .o = options,
               .out = out,
               .devices = cluster->hosts * cluster->host_devices,
-              .room = cluster->device.memory_gb * 1e9,
+              .room = cluster->device.memory_gib * 1073741824.0,
               .lacking = INFINITY,
               .best = INFINITY};
   if (options->top < 1 || options->top > TR_SEARCH_TOP_MOST)

@@ -22,7 +22,7 @@ static inline tr_cluster case_cluster(int64_t devices) {
                  .like = "",
                  .peak_bf16 = 1000,
                  .peak_fp8 = 2000,
-                 .memory_gb = 80,
+                 .memory_gib = 80,
                  .memory_gbs = 3000,
                  .reserved_gb = 1,
                  .link_gbs = 400,

@@ -39,7 +39,7 @@ static size_t each(const char *folder, void (*check)(const char *path)) {
 static void check_device(const char *path) {
   tr_device d;
   if (tr_device_load(path, &d) < 0) fail_msg("%s", tr_status_text());
-  assert_true(d.peak_bf16 > 0 && d.memory_gb > 0 && d.fit.matmul > 0 && strlen(d.source_peak) > 0);
+  assert_true(d.peak_bf16 > 0 && d.memory_gib > 0 && d.fit.matmul > 0 && strlen(d.source_peak) > 0);
   tr_device_unload(&d);
 }
 
@@ -93,7 +93,7 @@ static void bad(void **state) {
   refuses("  bf16: 100\n", "", "peak.bf16 is missing");
   refuses("bf16: 100", "bf16: -3", "-3");
   refuses("bf16: 100", "bf16: fast", ":3:");
-  refuses("size: 80", "size: 1e9", "GB");
+  refuses("size: 80", "size: 1e9", "GiB");
   refuses("devices: 8", "devices: 0", "devices");
   refuses("bandwidth: 200", "bandwith: 200", "did you mean");
   refuses("name: x", "name: x\nlike: nothing-like-this", "nothing-like-this");

@@ -78,7 +78,7 @@ static void memory_is_monotone(void **state) {
     int fitted = 0;
     for (double room = 1; room < 4096; room *= 1.3) {
       tr_cluster more = c;
-      more.device.memory_gb = room;
+      more.device.memory_gib = room;
       tr_predict(&p, &w, &more, &x);
       assert_true(x.fits >= fitted);
       fitted = x.fits;

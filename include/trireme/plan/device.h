@@ -14,10 +14,10 @@ typedef struct tr_efficiency {
   double matmul, matmul_fp8;          // share of the peak that large products reach
   double tile_mi;                     // m x n (Mi elements) at which a product reaches half of that
   double depth;                       // k at which it reaches half of that
-  double attention, attention_early; // share of the bf16 peak, fused attention; of kernels for older devices
+  double attention, attention_early;  // share of the bf16 peak, fused attention; of kernels for older devices
   double scores;                      // passes over the score matrix, attention that is not fused
   double memory;                      // share of the memory bandwidth, elementwise kernels
-  double passes; // over a layer's wide tensors, in programs that fuse little
+  double passes;                      // over a layer's wide tensors, in programs that fuse little
   double touch;                       // bytes per parameter and micro-batch: weights read, gradients added up
   double layer_us;                    // host time of one layer's forward pass: a floor
   double link, link_us;               // share of the links' bandwidth, time per collective
@@ -32,13 +32,13 @@ typedef struct tr_efficiency {
 typedef struct tr_device {
   const char *name,
       *like; // `like`: the device that the efficiencies come from when there were no runs to fit them on
-  double peak_bf16, peak_fp8;   // TFLOP/s, dense
-  double memory_gb, memory_gbs; // GB (1e9), GB/s
-  double reserved_gb;           // taken by the driver and libraries before a program allocates
-  double link_gbs, link_fused;  // GB/s each way; in-switch reduction's gain for sums
-  int64_t link_domain;          // devices that these links join
-  double network_gbit;          // Gbit/s per device
-  double power_w, price_hour;   // 0: not known
+  double peak_bf16, peak_fp8;    // TFLOP/s, dense
+  double memory_gib, memory_gbs; // GiB (what data sheets call GB), GB/s
+  double reserved_gb;            // taken by the driver and libraries before a program allocates
+  double link_gbs, link_fused;   // GB/s each way; in-switch reduction's gain for sums
+  int64_t link_domain;           // devices that these links join
+  double network_gbit;           // Gbit/s per device
+  double power_w, price_hour;    // 0: not known
   const char *source_peak, *source_memory, *source_link, *source_network, *source_fit;
   tr_efficiency fit;
   void *owned; // what was read; the texts are in it

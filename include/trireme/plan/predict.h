@@ -31,14 +31,15 @@ typedef struct tr_plan {
   tr_plan_number number;
   int64_t micro, batch, sequence; // sequences per pass, sequences per step, tokens per sequence
   // What the program that runs the plan can do.
-  int fused_attention;                 // scores never go to memory
+  int fused_attention; // scores never go to memory
   int early_attention; // its kernels do not use what the newest devices have (FlashAttention 1 and 2 on Hopper)
-  int fused_kernels;                   // elementwise kernels are fused
+  int fused_kernels;   // elementwise kernels are fused
   int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
-  int waits; // for the device after each layer (DeepSpeed's pipelines with recomputation)
-  int gathers_singly;                  // parameter by parameter, through one port of the host (DeepSpeed of 2021)
-  int keeps_gathered;                  // sharded weights stay gathered over the micro-batches of a step
+  int waits;          // for the device after each layer (DeepSpeed's pipelines with recomputation)
+  int gathers_singly; // parameter by parameter, through one port of the host (DeepSpeed of 2021)
+  int keeps_gathered; // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
+  double wire_bytes;                            // of a gradient that is reduced
   double logit_bytes;                           // per logit, with the loss's copies
   int64_t offloaded;                            // layers whose activations are in host memory
 } tr_plan;
