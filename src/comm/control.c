@@ -35,6 +35,13 @@ int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence)
   return 1;
 }
 
+void tr__describe_rank(const tr__job *job, int rank, char out[TR__WHO], size_t nbyte) {
+  int pid = atomic_load(&job->page[rank].pid), several = job->hosts.count > 1;
+  if (!pid) pid = job->hosts.pid[rank];
+  snprintf(out, nbyte, "rank %d (pid %d%s%s)", rank, pid, several ? " on " : "",
+           several ? job->hosts.name[job->hosts.of[rank]] : "");
+}
+
 int tr__aborted(const tr__job *job) {
   return atomic_load_explicit(&job->control->abort_state, memory_order_relaxed) != 0;
 }

@@ -16,6 +16,7 @@
 // ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
 // operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage
 // of a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
+#include "algorithm.h"
 #include "shm_internal.h"
 #include <stdio.h>
 
@@ -282,9 +283,18 @@ static tr_status step_staging(tr_request *r) {
   return r->out == r->chunks && chunk_is_over(r, r->chunks - 1) ? end(r) : TR_PENDING;
 }
 
+static tr_status step_script(tr_request *r) {
+  tr_status status = tr__script_step(r);
+  return status == TR_OK ? end(r) : status;
+}
+
 static tr_status step_gathering(tr_request *r) {
   if (!all_ready(r)) return TR_PENDING;
   TR_TRY(agree(r));
+  if (r->script) {
+    r->phase = TR__SCRIPT;
+    return step_script(r);
+  }
   if (is_inline(r)) return step_inline(r);
   begin_path(r);
   return r->phase == TR__STAGING ? step_staging(r) : step_working(r);
@@ -297,19 +307,32 @@ static tr_status step_post(tr_request *r) {
   return step_gathering(r);
 }
 
+// Where an algorithm is demanded, what follows the agreement is its script; it is chosen in the order of the calls.
+static tr_status first_step(tr_request *r) {
+  int demanded = r->group->strands && r->group->comm->choice->forced.algorithm[r->kind];
+  if (demanded && !r->script) TR_TRY(tr__script_begin(r));
+  return step_post(r);
+}
+
 static tr_status shm_step(tr_request *r) {
   if (r->kind >= TR__SEND) return tr__courier_step(r);
   switch (r->phase) {
-  case TR__POST: return step_post(r);
+  case TR__POST: return first_step(r);
   case TR__GATHERING: return step_gathering(r);
   case TR__WORKING: return step_working(r);
   case TR__STAGING: return step_staging(r);
   case TR__LEAVING: return all_finished(r) ? end(r) : TR_PENDING;
+  case TR__SCRIPT: return step_script(r);
   }
   return TR_PENDING;
 }
 
-static void shm_drop(tr_request *r) { tr__courier_drop(r); }
+static void shm_drop(tr_request *r) {
+  if (r->script)
+    tr__script_drop(r);
+  else
+    tr__courier_drop(r);
+}
 
 const tr_engine tr__engine_shm = {
     .name = "shm",
@@ -317,4 +340,5 @@ const tr_engine tr__engine_shm = {
     .leave = tr__slot_leave,
     .step = shm_step,
     .drop = shm_drop,
+    .transport = &tr__transport_shm,
 };

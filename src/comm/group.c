@@ -7,7 +7,7 @@
 // writes a mail to every member. A member looks in its own mails for one from its leader with the same hash
 // of members and name, the oldest first, so equal groups created twice pair in order. The member that leaves
 // last frees the slot everywhere: until then others may still read the records of a rank that has left.
-#include "comm_internal.h"
+#include "algorithm.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/base/memory.h"
@@ -146,6 +146,7 @@ static void map_pages(const tr_group *g) {
   const tr__job *job = g->comm->job;
   if (g->engine == &tr__engine_self) return;
   tr_memory_map_pages(job->control, sizeof *job->control);
+  if (g->engine == &tr__engine_mpi) return;
   int threads = job->options.mode == TR_LAUNCH_THREADS, first = threads ? g->index : 0;
   for (int i = first, n; i < g->size && (!threads || i == first); i += n) {
     n = threads ? 1 : run_of(g, i);
@@ -173,7 +174,7 @@ static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *na
   g->index = -1;
   for (int i = 0; i < n; i++)
     if (ranks[i] == comm->rank) g->index = i;
-  g->engine = n == 1 ? &tr__engine_self : comm->engine;
+  g->engine = n == 1 ? &tr__engine_self : comm->job->net && tr_group_on_one_host(g) ? &tr__engine_shm : comm->engine;
   g->base = g->next = g->ended = g->all_ended = comm->first_sequence;
   for (size_t i = 0; i < 4 * count; i++) words[i] = g->base;
   snprintf(g->name, sizeof g->name, "%s", name);
@@ -197,9 +198,7 @@ static tr_status check_members(tr_comm *comm, const int *ranks, int n, const cha
              : tr_error(TR_ERR_USAGE, "group '%s': rank %d creates it but is not listed in it", name, comm->rank);
 }
 
-tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out) {
-  TR_TRY(check_members(comm, ranks, nrank, name));
-  TR_TRY(tr_comm_check(comm));
+tr_status tr__group_create_plain(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out) {
   tr_group *g = allocate(comm, ranks, nrank, name);
   if (!g) return tr_error(TR_ERR_MEMORY, "group '%s': no memory for %d ranks", name, nrank);
   tr_status status = g->engine->join ? g->engine->join(g, name) : TR_OK;
@@ -212,6 +211,25 @@ tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char
   return TR_OK;
 }
 
+// Scripts are kept where the engine has no other way, or the environment demands them.
+static tr_status create_strands(tr_group *g) {
+  int demanded = g->engine == &tr__engine_mpi || (g->engine->transport && tr__choice_forces(g->comm->choice));
+  return demanded ? tr__strands_create(g) : TR_OK;
+}
+
+tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out) {
+  tr_group *g;
+  TR_TRY(check_members(comm, ranks, nrank, name));
+  TR_TRY(tr_comm_check(comm));
+  TR_TRY(tr__group_create_plain(comm, ranks, nrank, name, &g));
+  tr_status status = create_strands(g);
+  if (status < 0)
+    tr_group_destroy(g);
+  else
+    *out = g;
+  return status;
+}
+
 tr_status tr__group_world(tr_comm *comm, tr_group **out) {
   int ranks[TR__RANKS];
   for (int i = 0; i < comm->job->options.nrank; i++) ranks[i] = i;
@@ -219,11 +237,17 @@ tr_status tr__group_world(tr_comm *comm, tr_group **out) {
   if (!g) return tr_error(TR_ERR_MEMORY, "no memory for the group of all %d ranks", comm->job->options.nrank);
   g->epoch = 1; // slot 0, prepared by the launcher
   map_pages(g);
-  *out = g;
-  return TR_OK;
+  tr_status status = create_strands(g);
+  if (status < 0)
+    tr__group_free(g);
+  else
+    *out = g;
+  return status;
 }
 
 tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
+  if (!tr_group_on_one_host(g))
+    return tr_error(TR_ERR_USAGE, "group '%s' has no shared memory: its ranks are on several hosts", g->name);
   void *memory = NULL;
   char why[256] = "";
   if (g->index == 0) {
@@ -238,6 +262,7 @@ tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
 }
 
 void tr__group_free(tr_group *g) {
+  tr__strands_destroy(g, 0);
   tr_request *next;
   for (tr_request *r = g->comm->head; r; r = next) {
     next = r->next;
@@ -261,6 +286,7 @@ void tr_group_destroy(tr_group *g) {
                    r->seq - g->base + 1);
       break;
     }
+  tr__strands_destroy(g, 1);
   if (g->engine->leave) g->engine->leave(g);
   tr__group_free(g);
 }
