@@ -230,8 +230,8 @@ int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
 
 void tr__report_take(tr__job *job); // by whoever stops the job
 // One line per operation that ranks waited in, with who was missing from it, and one per rank, each with the prefix
-// "[launcher] ". Nothing where other ranks do not matter: no rank was lost or late, or there is one rank only. `host`: where
-// they all run.
+// "[launcher] ". Nothing where other ranks do not matter: no rank was lost or late, or there is one rank only. `host`: this
+// one's name.
 void tr__report_write(const tr__job *job, const char *host, tr_text *out);
 // To the launcher's standard error through `put`, and to launcher.log where there are log files.
 void tr__report_say(const tr__job *job, void (*put)(void *user, const char *line, size_t nbyte), void *user);

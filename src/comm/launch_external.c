@@ -52,12 +52,15 @@ static void live(tr__job *job, int rank, tr__companion *companion, tr_rank_main 
   tr__companion_leave(companion);
 }
 
+static void put_line(void *user, const char *line, size_t nbyte) { fwrite(line, 1, nbyte, user); }
+
 // Every rank knows what the job came to; one tells.
 static tr_status conclude(const tr__job *job, int rank, tr_launch_report *report) {
   if (!tr__aborted(job)) return TR_OK;
   tr_status status = tr__abort_status(job, &report->culprit, report->text, sizeof report->text);
   int lost = status == TR_ERR_PEER || status == TR_ERR_TIMEOUT;
   tr_status_clear();
+  if (rank == (report->culprit == 0) && lost) tr__report_say(job, put_line, stderr);
   if (rank == 0) return tr_error(status, "%s", report->text);
   if (rank == 1 && report->culprit == 0 && lost) fprintf(stderr, "trireme: %s\n", report->text);
   return status;

@@ -21,7 +21,7 @@ typedef struct copy { // of a rank page
   int32_t rank, awaits, life, status;
   uint32_t kind, seq;
   uint64_t beat, nbyte;
-  int64_t step, microbatch, age;
+  int64_t step, microbatch, age, wait_age;
   char what[TR__NAME], group[TR__NAME];
 } copy;
 
@@ -69,7 +69,8 @@ static void write_copy(const tr__job *job, int rank, int64_t now, copy *c) {
               .nbyte = atomic_load(&p->nbyte),
               .step = atomic_load(&p->step),
               .microbatch = atomic_load(&p->microbatch),
-              .age = now - atomic_load(&p->since)};
+              .age = now - atomic_load(&p->since),
+              .wait_age = now - atomic_load(&p->wait_since)};
   tr__name_load(p->what, c->what);
   tr__name_load(p->group, c->group);
 }
@@ -124,6 +125,7 @@ static void read_copy(tr__job *job, const copy *c, int64_t now) {
   atomic_store(&p->step, c->step);
   atomic_store(&p->microbatch, c->microbatch);
   atomic_store(&p->since, now - c->age);
+  atomic_store(&p->wait_since, now - c->wait_age);
   atomic_store(&p->beat, c->beat);
   p->status = c->status;
   atomic_store_explicit(&p->life, c->life, memory_order_release);
