@@ -62,7 +62,7 @@ typedef struct tr__rank_page {
   _Atomic int64_t step, microbatch, since;
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
-  _Atomic uint64_t nbyte, looks; // looks: how often it has looked round while it waited
+  _Atomic uint64_t nbyte, looks;             // looks: how often it has looked round while it waited
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
   _Atomic int32_t life;                      // a tr__life

@@ -210,10 +210,10 @@ tr_status tr__group_create_plain(tr_comm *comm, const int *ranks, int nrank, con
   return TR_OK;
 }
 
-// Scripts are for engines that have no other way, and for where the environment demands them.
+// Scripts are kept where the engine has no other way, or the environment demands them.
 static tr_status create_strands(tr_group *g) {
-  int own_ways = g->engine == &tr__engine_shm && !tr__choice_forces(g->comm->choice);
-  return g->engine->transport && !own_ways ? tr__strands_create(g) : TR_OK;
+  int demanded = g->engine->transport && tr__choice_forces(g->comm->choice);
+  return demanded ? tr__strands_create(g) : TR_OK;
 }
 
 tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out) {
@@ -259,7 +259,7 @@ tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
 }
 
 void tr__group_free(tr_group *g) {
-  tr__strands_free(g);
+  tr__strands_destroy(g, 0);
   tr_request *next;
   for (tr_request *r = g->comm->head; r; r = next) {
     next = r->next;
@@ -283,7 +283,7 @@ void tr_group_destroy(tr_group *g) {
                    r->seq - g->base + 1);
       break;
     }
-  tr__strands_destroy(g);
+  tr__strands_destroy(g, 1);
   if (g->engine->leave) g->engine->leave(g);
   tr__group_free(g);
 }

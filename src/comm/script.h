@@ -101,8 +101,7 @@ struct tr__strands;
 // Everything a group keeps for scripts: made with the group, freed with it. What members need groups of their own for (the
 // lanes of the shared memory transport, ranks of one host) is created here, which is collective.
 tr_status tr__strands_create(tr_group *group);
-void tr__strands_destroy(tr_group *group); // the other members may go on
-void tr__strands_free(tr_group *group);    // the job ends
+void tr__strands_destroy(tr_group *group, int leave); // leave: the other members go on
 // Choose algorithm and script of a collective request. Called in the order in which the group's operations were started.
 tr_status tr__script_begin(tr_request *request);
 tr_status tr__script_step(tr_request *request); // begins if need be; as tr_engine.step

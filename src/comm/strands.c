@@ -50,7 +50,7 @@ tr_status tr__strands_create(tr_group *g) {
     status = tr__group_create_plain(g->comm, g->ranks, g->size, name, &all->shadow);
   }
   if (status == TR_OK && all->local_size > 1) status = create_local(g, all->local_size);
-  if (status < 0) tr__strands_destroy(g);
+  if (status < 0) tr__strands_destroy(g, 1);
   return status;
 }
 
@@ -62,12 +62,12 @@ static void destroy_lane(tr__strand *s) {
   free(s->scratch);
 }
 
-static void discard(tr_group *g, void (*discard_group)(tr_group *)) {
+void tr__strands_destroy(tr_group *g, int leave) {
   tr__strands *all = g->strands;
   if (!all) return;
   tr_group *const leans_on[] = {all->shadow, all->local_group[0], all->local_group[1]};
   for (int i = 0; i < 3; i++)
-    if (leans_on[i]) discard_group(leans_on[i]);
+    if (leans_on[i]) leave ? tr_group_destroy(leans_on[i]) : tr__group_free(leans_on[i]);
   for (int l = 0; l < TR__LANES; l++) destroy_lane(&all->lane[l]);
   while (all->scripts) {
     tr__script *next = all->scripts->next;
@@ -77,9 +77,6 @@ static void discard(tr_group *g, void (*discard_group)(tr_group *)) {
   free(all);
   g->strands = NULL;
 }
-
-void tr__strands_destroy(tr_group *g) { discard(g, tr_group_destroy); }
-void tr__strands_free(tr_group *g) { discard(g, tr__group_free); }
 
 // ---- calls --------------------------------------------------------------------------------------
 
