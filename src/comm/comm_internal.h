@@ -375,7 +375,9 @@ void tr__progress_beside(tr_comm *comm);
 // Around whatever touches requests, where that thread may be about.
 void tr__net_enter(tr__net *net);
 void tr__net_leave(tr__net *net);
-void tr__net_drive(tr__net *net);                // by the rank's own thread: let messages move
+void tr__net_drive(tr__net *net); // by the rank's own thread: let messages move
+// The job has failed and the caller is about to give its buffers up: once other hosts have been told, MPI is left alone.
+void tr__net_settle(tr__net *net);
 void tr__net_serve(tr__net *net, tr_comm *comm); // whose requests the thread beside the rank steps
 static inline void tr__enter(tr_comm *comm) {
   if (comm->job->net) tr__net_enter(comm->job->net);

@@ -81,22 +81,24 @@ static void look_around(tr__companion *c) {
 
 // ---- the end of a failed job
 
-// Rank 0 tells what happened; where it cannot, the next one does.
-static int tells(const tr__companion *c, int culprit, tr_status status) {
-  int silent = culprit == 0 && (status == TR_ERR_PEER || status == TR_ERR_TIMEOUT);
-  return c->rank == silent;
+// MPI_Abort may wait for a server that has gone.
+static void *exit_soon(void *code) {
+  tr_clock_sleep_ns(2000000000);
+  _exit((int)(intptr_t)code);
 }
 
 static void end_process(tr__companion *c) {
   char sentence[TR__SENTENCE];
   int culprit;
   tr_status status = tr__abort_status(c->job, &culprit, sentence, sizeof sentence);
-  if (tells(c, culprit, status)) {
+  if (c->rank == tr__external_speaker(culprit, status)) {
     fprintf(stderr, "trireme: %s\n", sentence);
     fflush(stderr);
   }
   int code = tr_status_exit_code(status);
-  if (c->net && pthread_mutex_trylock(&c->net->mutex) == 0) c->net->mpi->abort(code);
+  pthread_t sure;
+  if (c->net && pthread_create(&sure, NULL, exit_soon, (void *)(intptr_t)code) == 0 && tr__net_try_enter(c->net))
+    c->net->mpi->abort(code);
   _exit(code);
 }
 
@@ -110,11 +112,13 @@ static void look(tr__companion *c) {
   tr__watch_signals(c->watch, c->job);
   look_around(c);
   if (c->net) {
-    pthread_mutex_lock(&c->net->mutex);
+    tr__net_enter(c->net);
     tr__net_poll(c->net);
     tr__mirror_step(c->mirror, speaks(c), tr_clock_ns());
-    atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)));
-    pthread_mutex_unlock(&c->net->mutex);
+    tr__mirror_hush(c->mirror, tr_clock_ns());
+    atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)) || c->net->closed);
+    if (tr__aborted(c->job) && c->over) atomic_store(&c->net->told, 1);
+    tr__net_leave(c->net);
   }
   int over = tr__watch_progress(c->watch, c->job);
   if (!over || !tr__aborted(c->job)) return;
@@ -128,13 +132,13 @@ static void look(tr__companion *c) {
 static int64_t drive(tr__companion *c) {
   tr__net *net = c->net;
   uint64_t driven = atomic_load(&net->driven);
-  if (driven != c->driven || pthread_mutex_trylock(&net->mutex) != 0) { // the rank itself does
+  if (driven != c->driven || !tr__net_try_enter(net)) { // the rank itself does
     c->driven = driven;
     return REST_MOST_NS;
   }
   int moved = tr__net_poll(net);
   if (net->comm) tr__progress_beside(net->comm);
-  pthread_mutex_unlock(&net->mutex);
+  tr__net_leave(net);
   c->rest = moved > 0 ? REST_NS : c->rest * 2;
   if (c->rest > REST_MOST_NS) c->rest = REST_MOST_NS;
   return c->rest;

@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { START = 10 }; // deadlines that the other ranks have to come: they may have to read files first
+enum {
+  START = 10,          // deadlines that the other ranks have to come: they may have to read files first
+  AFTER_NS = 500000000 // after which a failed rank ends that does not speak
+};
 
 static int on_one_host(const tr_launch_place *place) { return place->local_size == place->size; }
 
@@ -52,14 +55,20 @@ static void live(tr__job *job, int rank, tr__companion *companion, tr_rank_main 
   tr__companion_leave(companion);
 }
 
-// Every rank knows what the job came to; one tells.
+int tr__external_speaker(int culprit, tr_status status) {
+  return culprit == 0 && (status == TR_ERR_PEER || status == TR_ERR_TIMEOUT);
+}
+
+// Every rank knows what the job came to; one tells. Starters end all ranks when the first has failed, so the others let it go
+// first.
 static tr_status conclude(const tr__job *job, int rank, tr_launch_report *report) {
   if (!tr__aborted(job)) return TR_OK;
   tr_status status = tr__abort_status(job, &report->culprit, report->text, sizeof report->text);
-  int lost = status == TR_ERR_PEER || status == TR_ERR_TIMEOUT;
+  int speaker = tr__external_speaker(report->culprit, status);
   tr_status_clear();
-  if (rank == 0) return tr_error(status, "%s", report->text);
-  if (rank == 1 && report->culprit == 0 && lost) fprintf(stderr, "trireme: %s\n", report->text);
+  if (rank == 0) tr_error(status, "%s", report->text);
+  if (rank == speaker && rank != 0) fprintf(stderr, "trireme: %s\n", report->text);
+  if (rank != speaker) tr_clock_sleep_ns(AFTER_NS);
   return status;
 }
 
