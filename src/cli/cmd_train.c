@@ -67,6 +67,15 @@ static tr_status print_plan(const tr_train_plan *plan, const request *want) {
   return TR_OK;
 }
 
+// Ranks that others have started: their number is the starter's, and the first speaks for all.
+static tr_status adopt_ranks(tr_options *options, tr_launch_place *place) {
+  char text[64];
+  TR_TRY(tr_launch_placed(place));
+  if (place->size == 0 || tr_options_is_set(options, "run.ranks")) return TR_OK;
+  snprintf(text, sizeof text, "run.ranks=%d", place->size);
+  return tr_options_apply_argument(options, text);
+}
+
 static void draw_curve(const tr_train_config *config) {
   char metrics[4096], svg[4096];
   tr_text text = {0};
@@ -81,10 +90,13 @@ static void draw_curve(const tr_train_config *config) {
 
 static tr_status train(tr_train_config *config, tr_options *options, const request *want) {
   tr_train_plan plan;
+  tr_launch_place place = {0};
+  TR_TRY(adopt_ranks(options, &place));
+  int speaks = place.rank == 0;
   if (want->print_config) {
     tr_text text = {0};
     tr_options_print(options, 1, &text);
-    if (text.data) fputs(text.data, stdout);
+    if (text.data && speaks) fputs(text.data, stdout);
     tr_text_free(&text);
     return TR_OK;
   }
@@ -93,9 +105,9 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
       config->run.progress == TR_PROGRESS_AUTO ? isatty(STDOUT_FILENO) : config->run.progress == TR_PROGRESS_ON;
   TR_TRY(tr_train_plan_make(config, options, progress, &plan));
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
-  tr_status status = print_plan(&plan, want);
+  tr_status status = speaks ? print_plan(&plan, want) : TR_OK;
   if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);
-  if (status == TR_OK && !want->dry_run) draw_curve(config);
+  if (status == TR_OK && !want->dry_run && speaks) draw_curve(config);
   tr_train_plan_destroy(&plan);
   return status;
 }

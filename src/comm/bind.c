@@ -36,15 +36,16 @@ static void add_object(hwloc_topology_t topology, hwloc_obj_type_t type, int ind
 void tr__binding_create(const tr__job *job, tr__binding *binding) {
   const tr_launch_options *o = &job->options;
   binding->sets = NULL;
-  if (!o->bind || o->nrank == 1 || (long)o->nrank * o->nthread > tr_cpu_count()) return;
+  int nrank = job->hosts.nlocal;
+  if (!o->bind || nrank == 1 || (long)nrank * o->nthread > tr_cpu_count()) return;
   hwloc_topology_t topology;
   if (!load_topology(&topology)) {
     tr_log_debug("ranks are not bound: the machine's cores could not be read");
     return;
   }
-  int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), want = o->nrank * o->nthread;
+  int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), want = nrank * o->nthread;
   hwloc_obj_type_t type = cores >= want ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-  cpu_set_t *sets = calloc((size_t)o->nrank, sizeof *sets);
+  cpu_set_t *sets = calloc((size_t)nrank, sizeof *sets);
   for (int i = 0; sets && i < want; i++) add_object(topology, type, i, &sets[i / o->nthread]);
   binding->sets = sets;
   hwloc_topology_destroy(topology);

@@ -38,6 +38,8 @@ enum {
   TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
   TR__NAME = 32,           // names and activities shown to others, terminator included
   TR__SENTENCE = 768,
+  TR__HOST_NAME = 64,
+  TR__WHO = TR__HOST_NAME + 48, // "rank 3 (pid 4711 on node2)"
 };
 
 #define TR__PRIVATE UINT64_MAX       // place of a buffer that is in no arena
@@ -134,8 +136,23 @@ _Static_assert(sizeof(tr__entry) == TR__LINE, "an entry is one line");
 
 // ---- the job: made by the launcher, inherited by every rank -------------------------------------
 
+// Who shares memory with whom. Tables that ranks share are indexed by the rank in the job on every host; what belongs to
+// ranks of other hosts has no meaning there, but for their pages (mirror.c).
+typedef struct tr__hosts {
+  int count, own, nlocal;              // hosts of the job; this one's number; ranks on it
+  int joined;                          // others have started the ranks
+  int16_t of[TR__RANKS];               // host of each rank
+  int16_t local[TR__RANKS];            // number of each rank among those of its host
+  int32_t pid[TR__RANKS];              // of ranks that others have started
+  char name[TR__RANKS][TR__HOST_NAME]; // of each host, where there are several
+} tr__hosts;
+
+typedef struct tr__net tr__net; // connection to other hosts (external_internal.h)
+
 typedef struct tr__job {
   tr_launch_options options;
+  tr__hosts hosts;
+  tr__net *net; // NULL: all ranks are on this host
   int spin;
   char *arenas, *shared; // the two mappings
   size_t arena_stride, shared_nbyte;
@@ -148,7 +165,12 @@ typedef struct tr__job {
   tr__stage *courier;   // [rank]
 } tr__job;
 
-tr_status tr__job_create(const tr_launch_options *options, tr__job *job);
+tr_status tr__job_create(const tr_launch_options *options, tr__job *job); // all ranks on this host, and its memory
+// Parts of it, for ranks that meet: check and size what job->options and job->hosts ask for; then, with the ranges mapped,
+// cut them; then, once per host, fill in what is not zero.
+tr_status tr__job_prepare(tr__job *job);
+void tr__job_lay_out(tr__job *job);
+void tr__job_init_control(tr__job *job);
 void tr__job_destroy(tr__job *job);
 size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 size_t tr__round_to_pages(size_t nbyte);
@@ -181,6 +203,8 @@ int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence)
 int tr__aborted(const tr__job *job); // nonzero once any rank has begun to abort
 // The abort record; waits shortly for it to be written.
 tr_status tr__abort_status(const tr__job *job, int *culprit, char *sentence, size_t nbyte);
+// "rank 3 (pid 4711)", with " on node2" where there are several hosts.
+void tr__describe_rank(const tr__job *job, int rank, char out[TR__WHO], size_t nbyte);
 // "F of step 12, micro-batch 3" for rank, or "its start".
 void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte);
 // "all-reduce #812 of group 'dp' (4.0 MiB)", or "" when the rank waits in nothing.
@@ -249,6 +273,7 @@ struct tr_request {
   // Run as a script (script.h): numbers of its first strand and of its first operations of the local group.
   const struct tr__script *script;
   uint32_t strand, local[2];
+  void *message; // of a send or receive between hosts
 };
 
 // How operations travel. `step` advances without waiting: TR_OK ended, TR_PENDING, or the job's error.
@@ -262,14 +287,14 @@ typedef struct tr_engine {
   const struct tr__transport *transport; // optional: what scripts run over
 } tr_engine;
 
-extern const tr_engine tr__engine_self, tr__engine_shm;
+extern const tr_engine tr__engine_self, tr__engine_shm, tr__engine_mpi;
 
 struct tr_group {
   tr_comm *comm;
   const tr_engine *engine;
   int *ranks, size, index;
   char name[TR__NAME];
-  int slot;
+  int slot, context; // context: over hosts
   uint32_t epoch;
   uint32_t base;       // first sequence
   uint32_t next;       // sequence of the next collective
@@ -292,8 +317,7 @@ struct tr_comm {
   tr_group *world;
   tr_request *head, *tail;  // requests under way, oldest first
   tr_request *courier_user; // receive that uses the courier stage
-  uint64_t beat;
-  uint64_t work; // steps that moved something; resets wait ladders
+  _Atomic uint64_t work;    // steps that moved something; resets wait ladders
   uint32_t first_sequence;
   int spins;
   struct tr__choice *choice; // of algorithms
@@ -326,8 +350,9 @@ static inline void tr__at_work(tr_comm *comm) {
 }
 // Something moved: deadlines of those who wait for this rank restart.
 static inline void tr__worked(tr_comm *comm) {
-  comm->work++;
-  atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed);
+  atomic_store_explicit(&comm->work, atomic_load_explicit(&comm->work, memory_order_relaxed) + 1,
+                        memory_order_relaxed);
+  tr_comm_beat(comm);
 }
 
 tr_status tr__group_world(tr_comm *comm, tr_group **out);
@@ -345,6 +370,21 @@ void tr__request_unlink(tr_request *request); // from the requests under way
 tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void tr__progress(tr_comm *comm); // one step of every request under way
+// The same by the thread beside the rank, which holds the net's mutex; not of those that tell their caller of parts.
+void tr__progress_beside(tr_comm *comm);
+// Around whatever touches requests, where that thread may be about.
+void tr__net_enter(tr__net *net);
+void tr__net_leave(tr__net *net);
+void tr__net_drive(tr__net *net); // by the rank's own thread: let messages move
+// The job has failed and the caller is about to give its buffers up: once other hosts have been told, MPI is left alone.
+void tr__net_settle(tr__net *net);
+void tr__net_serve(tr__net *net, tr_comm *comm); // whose requests the thread beside the rank steps
+static inline void tr__enter(tr_comm *comm) {
+  if (comm->job->net) tr__net_enter(comm->job->net);
+}
+static inline void tr__leave(tr_comm *comm) {
+  if (comm->job->net) tr__net_leave(comm->job->net);
+}
 
 // Channel operations of the shm engine (courier.c).
 tr_status tr__courier_step(tr_request *request);
@@ -359,6 +399,7 @@ typedef struct tr__ladder {
   const char *group;
   int published;  // rank last published as waited for, -2 nothing published
   int ended_seen; // rank waited for that has ended, -1 none
+  int64_t ended_since;
   int round;
   int64_t began, sleep, checked, wait_began; // ns; 0 not yet
   uint64_t work;

@@ -34,6 +34,13 @@ int tr__abort(tr__job *job, int culprit, tr_status status, const char *sentence)
   return 1;
 }
 
+void tr__describe_rank(const tr__job *job, int rank, char out[TR__WHO], size_t nbyte) {
+  int pid = atomic_load(&job->page[rank].pid), several = job->hosts.count > 1;
+  if (!pid) pid = job->hosts.pid[rank];
+  snprintf(out, nbyte, "rank %d (pid %d%s%s)", rank, pid, several ? " on " : "",
+           several ? job->hosts.name[job->hosts.of[rank]] : "");
+}
+
 int tr__aborted(const tr__job *job) {
   return atomic_load_explicit(&job->control->abort_state, memory_order_relaxed) != 0;
 }
@@ -96,6 +103,7 @@ tr_status tr_comm_check(tr_comm *comm) {
   char sentence[TR__SENTENCE];
   int culprit;
   tr_status status = tr__abort_status(comm->job, &culprit, sentence, sizeof sentence);
+  if (comm->job->net) tr__net_settle(comm->job->net);
   return tr_error(status, "%s", sentence);
 }
 

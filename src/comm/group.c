@@ -146,6 +146,7 @@ static void map_pages(const tr_group *g) {
   const tr__job *job = g->comm->job;
   if (g->engine == &tr__engine_self) return;
   tr_memory_map_pages(job->control, sizeof *job->control);
+  if (g->engine == &tr__engine_mpi) return;
   int threads = job->options.mode == TR_LAUNCH_THREADS, first = threads ? g->index : 0;
   for (int i = first, n; i < g->size && (!threads || i == first); i += n) {
     n = threads ? 1 : run_of(g, i);
@@ -173,7 +174,7 @@ static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *na
   g->index = -1;
   for (int i = 0; i < n; i++)
     if (ranks[i] == comm->rank) g->index = i;
-  g->engine = n == 1 ? &tr__engine_self : comm->engine;
+  g->engine = n == 1 ? &tr__engine_self : comm->job->net && tr_group_on_one_host(g) ? &tr__engine_shm : comm->engine;
   g->base = g->next = g->ended = g->all_ended = comm->first_sequence;
   for (size_t i = 0; i < 4 * count; i++) words[i] = g->base;
   snprintf(g->name, sizeof g->name, "%s", name);
@@ -212,7 +213,7 @@ tr_status tr__group_create_plain(tr_comm *comm, const int *ranks, int nrank, con
 
 // Scripts are kept where the engine has no other way, or the environment demands them.
 static tr_status create_strands(tr_group *g) {
-  int demanded = g->engine->transport && tr__choice_forces(g->comm->choice);
+  int demanded = g->engine == &tr__engine_mpi || (g->engine->transport && tr__choice_forces(g->comm->choice));
   return demanded ? tr__strands_create(g) : TR_OK;
 }
 
@@ -245,6 +246,8 @@ tr_status tr__group_world(tr_comm *comm, tr_group **out) {
 }
 
 tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
+  if (!tr_group_on_one_host(g))
+    return tr_error(TR_ERR_USAGE, "group '%s' has no shared memory: its ranks are on several hosts", g->name);
   void *memory = NULL;
   char why[256] = "";
   if (g->index == 0) {
@@ -258,8 +261,19 @@ tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
                   nbyte, g->ranks[0], *why ? ": " : "", why);
 }
 
+static int is_busy(const tr_group *g) {
+  for (const tr_request *r = g->comm->head; r; r = r->next)
+    if (r->group == g) return 1;
+  return 0;
+}
+
+// What operations under way still receive into stays, where nobody but MPI knows when they end.
+static void destroy_strands(tr_group *g, int leave) {
+  if (g->engine != &tr__engine_mpi || !is_busy(g)) tr__strands_destroy(g, leave);
+}
+
 void tr__group_free(tr_group *g) {
-  tr__strands_destroy(g, 0);
+  destroy_strands(g, 0);
   tr_request *next;
   for (tr_request *r = g->comm->head; r; r = next) {
     next = r->next;
@@ -283,7 +297,7 @@ void tr_group_destroy(tr_group *g) {
                    r->seq - g->base + 1);
       break;
     }
-  tr__strands_destroy(g, 1);
+  destroy_strands(g, 1);
   if (g->engine->leave) g->engine->leave(g);
   tr__group_free(g);
 }

@@ -48,9 +48,10 @@ static size_t available_memory(void) {
   return have;
 }
 
-static tr_status check_memory(const tr_launch_options *o) {
+static tr_status check_memory(const tr__job *job) {
+  const tr_launch_options *o = &job->options;
   size_t have = available_memory();
-  double need = (double)o->arena_nbyte * o->nrank + (double)o->once_nbyte;
+  double need = (double)o->arena_nbyte * job->hosts.nlocal + (double)o->once_nbyte;
   if (need <= (double)have) return TR_OK;
   char each[32], all[32], there[32];
   tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
@@ -59,7 +60,7 @@ static tr_status check_memory(const tr_launch_options *o) {
   return tr_error(TR_ERR_MEMORY,
                   "%d ranks with %s of shared memory each need %s, but %s are available: use fewer "
                   "ranks or a smaller model",
-                  o->nrank, each, all, there);
+                  job->hosts.nlocal, each, all, there);
 }
 
 static tr_status map_arenas(tr__job *job) {
@@ -105,21 +106,22 @@ static size_t lay_out(tr__job *job, char *base) {
   return used;
 }
 
+void tr__job_lay_out(tr__job *job) { lay_out(job, job->shared); }
+
 static tr_status map_control(tr__job *job) {
-  size_t nbyte = lay_out(job, NULL);
+  size_t nbyte = job->shared_nbyte;
   int threads = job->options.mode == TR_LAUNCH_THREADS;
   job->shared = reserve(nbyte, threads ? PROT_READ | PROT_WRITE : PROT_NONE);
   if (job->shared == MAP_FAILED) {
     job->shared = NULL;
     return refuse("control memory", nbyte);
   }
-  job->shared_nbyte = nbyte;
   if (!threads) TR_TRY(map_file("trireme-control", job->shared, nbyte));
-  lay_out(job, job->shared);
+  tr__job_lay_out(job);
   return TR_OK;
 }
 
-static void init_control(tr__job *job) {
+void tr__job_init_control(tr__job *job) {
   atomic_store(&job->control->epoch, 1u); // the world group's
   for (int r = 0; r < job->options.nrank; r++) {
     atomic_store(&job->page[r].awaits, -1);
@@ -135,19 +137,32 @@ size_t tr__round_to_pages(size_t n) {
   return (n + to - 1) / to * to;
 }
 
+// Ranks that others have started may have been bound by them, each to cores of its own.
+static int bound_by_others(const tr__job *job) {
+  return job->hosts.joined && tr_cpu_count() < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+tr_status tr__job_prepare(tr__job *job) {
+  const tr_launch_options *o = &job->options;
+  job->spin = (bound_by_others(job) ? 1L : (long)job->hosts.nlocal) * o->nthread <= tr_cpu_count();
+  job->arena_stride = tr__round_to_pages(o->arena_nbyte + o->once_nbyte + 1);
+  job->shared_nbyte = lay_out(job, NULL);
+  return check_memory(job);
+}
+
 tr_status tr__job_create(const tr_launch_options *options, tr__job *job) {
   memset(job, 0, sizeof *job);
   job->options = *options;
-  job->spin = (long)options->nrank * options->nthread <= tr_cpu_count();
-  job->arena_stride = tr__round_to_pages(options->arena_nbyte + options->once_nbyte + 1);
-  TR_TRY(check_memory(options));
+  job->hosts = (tr__hosts){.count = 1, .nlocal = options->nrank};
+  for (int r = 0; r < options->nrank; r++) job->hosts.local[r] = (int16_t)r;
+  TR_TRY(tr__job_prepare(job));
   tr_status status = map_arenas(job);
   if (status == TR_OK) status = map_control(job);
   if (status < 0) {
     tr__job_destroy(job);
     return status;
   }
-  init_control(job);
+  tr__job_init_control(job);
   return TR_OK;
 }
 
@@ -173,7 +188,7 @@ static size_t control_taken(const tr__job *job) {
 size_t tr__job_taken(const tr__job *job, int rank) {
   if (job->options.mode == TR_LAUNCH_THREADS) return 0;
   size_t arena = tr_memory_shared(job->arenas + (size_t)rank * job->arena_stride, job->arena_stride);
-  return arena + (rank == 0 ? control_taken(job) : 0);
+  return arena + (job->hosts.local[rank] == 0 ? control_taken(job) : 0);
 }
 
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte) {

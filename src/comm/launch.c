@@ -4,7 +4,7 @@
 // Stop signals are blocked and read from a file: the first asks the ranks to stop after their step, the second ends
 // the job. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
 #include "trireme/comm/launch.h"
-#include "comm_internal.h"
+#include "external_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/log.h"
 #include <errno.h>
@@ -93,10 +93,10 @@ static int standing(const tr__job *job) {
 static int nobody_moves(tr__job *job, double seconds) {
   int rank = standing(job);
   if (rank < 0) return 1;
-  char doing[120], sentence[TR__SENTENCE];
+  char who[TR__WHO], doing[120], sentence[TR__SENTENCE];
+  tr__describe_rank(job, rank, who, sizeof who);
   tr__describe_activity(job, rank, doing, sizeof doing);
-  snprintf(sentence, sizeof sentence, "no rank made progress for %.1f s: rank %d (pid %d) was in %s", seconds, rank,
-           atomic_load(&job->page[rank].pid), doing);
+  snprintf(sentence, sizeof sentence, "no rank made progress for %.1f s: %s was in %s", seconds, who, doing);
   tr__abort(job, rank, TR_ERR_TIMEOUT, sentence);
   return 0;
 }
@@ -137,7 +137,12 @@ tr_status tr_launch(const tr_launch_options *options, tr_rank_main rank_main, vo
   if (!report) report = &own;
   *report = (tr_launch_report){.culprit = -1};
   tr__job job;
+  tr_launch_place place;
   tr_status status = check_options(options, rank_main);
+  if (status == TR_OK && options->mode == TR_LAUNCH_PROCESSES) {
+    status = tr_launch_placed(&place);
+    if (status > 0) return tr__launch_external(options, &place, rank_main, user, report);
+  }
   if (status == TR_OK) status = tr__job_create(options, &job);
   if (status < 0) {
     snprintf(report->text, sizeof report->text, "%s", tr_status_text());

@@ -48,7 +48,8 @@ static tr_status fault_in_arenas(tr_comm *comm) {
   TR_TRY(fault_in(comm->arena.base, arena_pages(job, comm->rank), comm, &comm->arena));
   if (!job->spin || job->options.nrank == 1 || job->options.mode != TR_LAUNCH_PROCESSES) return TR_OK;
   for (int r = 0; r < job->options.nrank; r++)
-    TR_TRY(fault_in(job->arenas + (size_t)r * job->arena_stride, arena_pages(job, r), comm, NULL));
+    if (job->hosts.of[r] == job->hosts.own)
+      TR_TRY(fault_in(job->arenas + (size_t)r * job->arena_stride, arena_pages(job, r), comm, NULL));
   return TR_OK;
 }
 
@@ -57,8 +58,9 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   if (!comm) return tr_error(TR_ERR_MEMORY, "no memory for the object of rank %d", rank);
   comm->job = job;
   comm->rank = rank;
-  comm->engine =
-      job->options.mode == TR_LAUNCH_THREADS && job->options.nrank == 1 ? &tr__engine_self : &tr__engine_shm;
+  comm->engine = job->hosts.count > 1                                                ? &tr__engine_mpi
+                 : job->options.mode == TR_LAUNCH_THREADS && job->options.nrank == 1 ? &tr__engine_self
+                                                                                     : &tr__engine_shm;
   comm->spins = job->spin ? SPINS : 0;
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
   tr_arena_wrap(&comm->arena, "shared", arena, arena_nbyte(job, rank));
@@ -70,12 +72,18 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
     free(comm);
     return status;
   }
+  tr__enter(comm);
+  if (job->net) tr__net_serve(job->net, comm);
+  tr__leave(comm);
   *out = comm;
   return TR_OK;
 }
 
 void tr__comm_destroy(tr_comm *comm) {
   if (!comm) return;
+  tr__enter(comm);
+  if (comm->job->net) tr__net_serve(comm->job->net, NULL);
+  tr__leave(comm);
   tr__group_free(comm->world);
   free(comm->choice);
   free(comm);
@@ -120,15 +128,8 @@ tr_status tr__rank_run(tr__job *job, int rank, tr_rank_main rank_main, void *use
 int tr_comm_rank(const tr_comm *comm) { return comm->rank; }
 int tr_comm_size(const tr_comm *comm) { return comm->job->options.nrank; }
 const char *tr_comm_engine(const tr_comm *comm) { return comm->engine->name; }
-int tr_comm_host(const tr_comm *comm, int rank) {
-  (void)comm;
-  (void)rank;
-  return 0;
-}
-int tr_comm_hosts(const tr_comm *comm) {
-  (void)comm;
-  return 1;
-}
+int tr_comm_host(const tr_comm *comm, int rank) { return comm->job->hosts.of[rank]; }
+int tr_comm_hosts(const tr_comm *comm) { return comm->job->hosts.count; }
 tr_arena *tr_comm_arena(tr_comm *comm) { return &comm->arena; }
 int tr_comm_spin(const tr_comm *comm) { return comm->job->spin; }
 tr_group *tr_comm_world(tr_comm *comm) { return comm->world; }
@@ -136,7 +137,11 @@ tr_comm_counters tr_comm_count(const tr_comm *comm) { return comm->counters; }
 
 size_t tr_comm_memory(const tr_comm *comm) { return tr__job_taken(comm->job, comm->rank); }
 
-void tr_comm_beat(tr_comm *comm) { atomic_store_explicit(&tr__page(comm)->beat, ++comm->beat, memory_order_relaxed); }
+// Two threads of a rank may count at the same time; that one of them is lost does not matter.
+void tr_comm_beat(tr_comm *comm) {
+  _Atomic uint64_t *beat = &tr__page(comm)->beat;
+  atomic_store_explicit(beat, atomic_load_explicit(beat, memory_order_relaxed) + 1, memory_order_relaxed);
+}
 
 void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t microbatch) {
   tr__rank_page *page = tr__page(comm);

@@ -5,6 +5,9 @@
 // requests under way and takes the first step; tr_comm_progress, test and wait step every request in the
 // list, so requests may be tested in any order. A blocking call (call.c) is start and wait. Requests come from a
 // pool of the group: after the first few steps of training nothing is allocated here.
+//
+// In a job on several hosts the thread beside the rank steps requests too, while the rank computes: then whoever touches
+// them holds the net's mutex (tr__enter, tr__leave).
 #include "comm_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,12 +126,28 @@ static void step(tr_request *r) {
   r->status = status;
 }
 
-void tr__progress(tr_comm *comm) {
+static void step_all(tr_comm *comm, int beside) {
   tr_request *next;
   for (tr_request *r = comm->head; r; r = next) {
     next = r->next; // a step unlinks no other request: matched ones end in their own step
-    step(r);
+    if (!beside || !r->done_part) step(r);
   }
+}
+
+void tr__progress(tr_comm *comm) {
+  tr__enter(comm);
+  if (comm->job->net) tr__net_drive(comm->job->net);
+  step_all(comm, 0);
+  tr__leave(comm);
+}
+
+void tr__progress_beside(tr_comm *comm) { step_all(comm, 1); }
+
+static tr_status status_of(const tr_request *r) {
+  tr__enter(r->group->comm);
+  tr_status status = r->status;
+  tr__leave(r->group->comm);
+  return status;
 }
 
 tr_status tr_comm_progress(tr_comm *comm) {
@@ -139,21 +158,26 @@ tr_status tr_comm_progress(tr_comm *comm) {
 
 // End a request because the job ends; it may be under way.
 static tr_status give_up(tr_request *r, tr_status status) {
+  tr_comm *comm = r->group->comm;
+  tr__enter(comm);
   if (r->status == TR_PENDING) {
     if (r->group->engine->drop) r->group->engine->drop(r);
     tr__request_unlink(r);
   }
   tr__request_recycle(r);
+  tr__leave(comm);
   return status;
 }
 
 // The rank to blame while `r` is pending, -1 while it moves by itself. A collective may be queued behind an older one
 // of its group that uses the stage; what goes on elsewhere does not hold it up.
 static int awaited(const tr_request *r) {
-  if (r->awaits >= 0) return r->awaits;
-  for (const tr_request *older = r->group->comm->head; older && older != r; older = older->next)
-    if (older->group == r->group && older->kind < TR__SEND && older->awaits >= 0) return older->awaits;
-  return -1;
+  tr__enter(r->group->comm);
+  int rank = r->awaits;
+  for (const tr_request *older = r->group->comm->head; rank < 0 && older && older != r; older = older->next)
+    if (older->group == r->group && older->kind < TR__SEND) rank = older->awaits;
+  tr__leave(r->group->comm);
+  return rank;
 }
 
 static tr_status collect(tr_request *r) {
@@ -167,24 +191,24 @@ static tr_status collect(tr_request *r) {
 tr_status tr_request_test(tr_request *r) {
   if (!r) return tr_error(TR_ERR_USAGE, "tr_request_test needs a request");
   tr_comm *comm = r->group->comm;
-  if (r->status == TR_PENDING) {
+  if (status_of(r) == TR_PENDING) {
     tr_status stopping = tr_comm_check(comm);
     if (stopping < 0) return give_up(r, stopping);
     tr__progress(comm);
   }
-  return r->status == TR_PENDING ? TR_PENDING : collect(r);
+  return status_of(r) == TR_PENDING ? TR_PENDING : collect(r);
 }
 
 tr_status tr_request_wait(tr_request *r) {
   if (!r) return tr_error(TR_ERR_USAGE, "tr_request_wait needs a request");
   tr_comm *comm = r->group->comm;
-  if (r->status != TR_PENDING) return collect(r);
+  if (status_of(r) != TR_PENDING) return collect(r);
   tr__ladder ladder;
   tr__ladder_begin(&ladder, r->kind, r->group, r->seq, r->nbyte);
   tr_status stopping = tr_comm_check(comm);
   while (stopping == TR_OK) {
     tr__progress(comm);
-    if (r->status != TR_PENDING) break;
+    if (status_of(r) != TR_PENDING) break;
     stopping = tr__ladder_wait(&ladder, comm, awaited(r));
   }
   tr__ladder_end(&ladder, comm);
@@ -194,11 +218,14 @@ tr_status tr_request_wait(tr_request *r) {
 tr_status tr__request_start(tr_request *r, tr_request **out) {
   tr_comm *comm = r->group->comm;
   tr__hook(comm, r->kind, TR__AT_START);
+  tr__enter(comm);
   comm->counters.operations++;
   append(r);
   step(r);
-  if (!out) return r->status == TR_PENDING ? tr_request_wait(r) : collect(r);
-  if (r->status < 0) return collect(r);
+  tr_status status = r->status;
+  tr__leave(comm);
+  if (!out) return status == TR_PENDING ? tr_request_wait(r) : collect(r);
+  if (status < 0) return collect(r);
   *out = r;
   return TR_OK;
 }

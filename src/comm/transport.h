@@ -30,5 +30,6 @@ typedef struct tr__traffic {
 } tr__traffic;
 
 extern const tr__transport tr__transport_shm; // over the channels of the shared memory engine
+extern const tr__transport tr__transport_mpi; // between hosts
 
 #endif

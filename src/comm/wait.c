@@ -15,7 +15,15 @@
 #include <sched.h>
 #include <stdio.h>
 
-enum { YIELD_NS = 2000000, SLEEP_NS = 50000, SLEEP_MOST_NS = 1000000, LOOK_NS = 1000000, GAP_NS = 500000000 };
+enum {
+  YIELD_NS = 2000000,
+  SLEEP_NS = 50000,
+  SLEEP_MOST_NS = 1000000,
+  SLEEP_NET_NS = 100000, // messages to other hosts move only when this rank looks
+  LOOK_NS = 1000000,
+  GAP_NS = 500000000,
+  ON_ITS_WAY_NS = 2000000000 // what a rank of another host sent before it ended may still be on its way
+};
 
 static inline void pause_core(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -45,17 +53,18 @@ static void publish(tr__ladder *l, tr_comm *comm, int awaits) {
 }
 
 static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64_t now) {
-  char doing[120], wait[160];
+  char who[TR__WHO], doing[120], wait[160];
   if (root < 0) {
     tr__describe_wait(comm->job, comm->rank, wait, sizeof wait);
     return tr__fail(comm, comm->rank, TR_ERR_TIMEOUT, "rank %d made no progress for %.1f s in %s", comm->rank,
                     (double)(now - l->root_since) * 1e-9, wait);
   }
+  tr__describe_rank(comm->job, root, who, sizeof who);
   tr__describe_activity(comm->job, root, doing, sizeof doing);
   tr__describe_wait(comm->job, waiter, wait, sizeof wait);
   return tr__fail(comm, root, TR_ERR_TIMEOUT,
-                  "rank %d (pid %d) made no progress for %.1f s: it was in %s; rank %d waits for it in %s", root,
-                  atomic_load(&comm->job->page[root].pid), (double)(now - l->root_since) * 1e-9, doing, waiter, wait);
+                  "%s made no progress for %.1f s: it was in %s; rank %d waits for it in %s", who,
+                  (double)(now - l->root_since) * 1e-9, doing, waiter, wait);
 }
 
 // Ranks that wait show it by looking; one of the circle may say that it waits, but have been stopped since. Returns it if it is
@@ -105,18 +114,22 @@ static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
 }
 
 // The awaited rank has ended and, seen after that, still has not done its part.
-static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits) {
+static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   const tr__rank_page *page = &comm->job->page[awaits];
   if (awaits == comm->rank || atomic_load_explicit(&page->life, memory_order_acquire) != TR__ENDED) return TR_OK;
   if (l->ended_seen != awaits) {
     l->ended_seen = awaits; // all it has published is visible from now on: one more round of progress decides
+    l->ended_since = now;
     return TR_OK;
   }
-  char doing[120], wait[160];
+  const tr__hosts *hosts = &comm->job->hosts;
+  if (hosts->of[awaits] != hosts->own && now - l->ended_since < ON_ITS_WAY_NS) return TR_OK;
+  char who[TR__WHO], doing[120], wait[160];
+  tr__describe_rank(comm->job, awaits, who, sizeof who);
   tr__describe_activity(comm->job, awaits, doing, sizeof doing);
   tr__describe_wait(comm->job, comm->rank, wait, sizeof wait);
-  return tr__fail(comm, awaits, TR_ERR_PEER, "rank %d (pid %d) has ended after %s; rank %d waits for it in %s",
-                  awaits, atomic_load(&page->pid), doing, comm->rank, wait);
+  return tr__fail(comm, awaits, TR_ERR_PEER, "%s has ended after %s; rank %d waits for it in %s", who, doing,
+                  comm->rank, wait);
 }
 
 // A gap between two looks is time in which this rank itself did not run (the job was suspended): it counts for
@@ -131,7 +144,7 @@ static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   int root = -1, circle = 0, waiter = comm->rank;
   uint64_t beat = 0;
   if (awaits >= 0) {
-    TR_TRY(check_ended(l, comm, awaits));
+    TR_TRY(check_ended(l, comm, awaits, now));
     root = tr__awaited_root(comm->job, awaits, &waiter, &circle);
     beat = atomic_load_explicit(&comm->job->page[root].beat, memory_order_relaxed);
   }
@@ -170,7 +183,8 @@ tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
     return TR_OK;
   }
   l->sleep = l->sleep ? l->sleep * 2 : SLEEP_NS;
-  if (l->sleep > SLEEP_MOST_NS) l->sleep = SLEEP_MOST_NS;
+  int64_t most = comm->job->net ? SLEEP_NET_NS : SLEEP_MOST_NS;
+  if (l->sleep > most) l->sleep = most;
   tr_clock_sleep_ns(l->sleep);
   return TR_OK;
 }

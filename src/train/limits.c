@@ -22,7 +22,7 @@ static const double least = 0.02, most = 0.2, share = 0.01,
                     guess = 50e9; // seconds, seconds, of the run, FLOP/s of a core
 
 static int threads_of(const tr_train_plan *plan) {
-  int64_t all = plan->config->run.ranks * plan->nthread, cores = tr_cpu_count();
+  int64_t all = plan->local * plan->nthread, cores = tr_cpu_count();
   return (int)(all < cores ? all : cores);
 }
 
@@ -70,8 +70,11 @@ static double copy_rate(int nthread, double seconds) {
 static tr__limits measure(const tr_train_plan *plan) {
   int nthread = threads_of(plan);
   double seconds = seconds_for(plan);
-  tr__limits limits = {.flops = tr_kernel_peak(tr__train_type(plan->config), nthread, seconds)};
-  if (plan->config->run.profile > 0) limits.bytes = copy_rate(nthread, seconds);
+  // Where ranks have cores of their own, or are on other hosts, the measured ones stand for all.
+  double times = fmax(1, (double)(plan->config->run.ranks * plan->nthread) / nthread);
+  if (plan->place.size == 0) times = 1;
+  tr__limits limits = {.flops = times * tr_kernel_peak(tr__train_type(plan->config), nthread, seconds)};
+  if (plan->config->run.profile > 0) limits.bytes = times * copy_rate(nthread, seconds);
   return limits;
 }
 
@@ -88,6 +91,7 @@ tr__limits tr__limits_measure(const tr_train_plan *plan) {
   tr__limits none = {0}, limits;
   int ends[2];
   if (plan->config->run.launch == TR_LAUNCH_THREADS) return measure(plan);
+  if (plan->place.rank > 0) return none; // of ranks that others have started the first measures
   if (pipe(ends) != 0) return none;
   pid_t launcher = getpid(), child = fork();
   if (child == 0) measure_in_child(plan, ends[1], launcher);

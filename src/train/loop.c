@@ -264,10 +264,12 @@ static tr_status rank_main(tr_comm *comm, void *user) {
 // One run at a time writes into a folder. The lock ends with the last process that holds it, so the ranks of a
 // launcher that was just killed may hold it for another moment. Where a file system has no locks, the run goes on
 // without.
-static tr_status lock_folder(const char *folder, int *fd) {
+static tr_status lock_folder(const tr_train_plan *plan, int *fd) {
   enum { TRIES = 20 };
+  const char *folder = plan->config->train.folder;
   *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (*fd < 0) return tr_error(TR_ERR_IO, "%s: cannot open the folder: %s", folder, strerror(errno));
+  if (plan->place.rank > 0) return TR_OK; // the first of ranks that others have started locks
   for (int i = 0; flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++) {
     if (i == TRIES) {
       close(*fd);
@@ -302,7 +304,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   TR_TRY(tr__fault_check(plan));
   snprintf(logs, sizeof logs, "%s/logs", folder);
   TR_TRY(tr_file_make_folders(logs));
-  TR_TRY(lock_folder(folder, &lock));
+  TR_TRY(lock_folder(plan, &lock));
   struct tr__trace *trace = NULL;
   tr_status status = tr__trace_create(plan, &trace);
   if (status == TR_OK) {

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FOLDER_BYTES = 3800 };
 
@@ -23,6 +24,31 @@ static tr_status check_single_axes(const tr_train_config *c, const tr_options *o
                               (long long)axis[i].degree);
   return TR_OK;
 }
+
+// Ranks that others have started: how many there are is not ours to say, and each process is one of them.
+static tr_status plan_place(tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  plan->local = (int)c->run.ranks;
+  TR_TRY(tr_launch_placed(&plan->place));
+  const tr_launch_place *p = &plan->place;
+  if (p->size == 0) return TR_OK;
+  plan->local = p->local_size > 0 ? p->local_size : 1;
+  if (c->run.ranks != p->size)
+    return tr_options_error(options, "run.ranks", "-n %lld, but %s has started %d ranks; leave -n out, or give -n %d",
+                            (long long)c->run.ranks, p->starter, p->size, p->size);
+  if (c->run.launch == TR_LAUNCH_THREADS)
+    return tr_options_error(options, "run.launch",
+                            "threads are of one process, but %s has started %d; processes would work", p->starter,
+                            p->size);
+  if (*c->run.trace)
+    return tr_options_error(options, "run.trace",
+                            "a trace needs ranks that trireme itself starts, and %s has started these; leave it out",
+                            p->starter);
+  return TR_OK;
+}
+
+// Whether ranks that hold the same weights are on several hosts.
+static int spans_hosts(const tr_train_plan *plan) { return plan->local < plan->config->run.ranks; }
 
 static tr_status plan_mesh(tr_train_plan *plan, const tr_options *options) {
   const tr_train_config *c = plan->config;
@@ -72,8 +98,13 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
-static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
-  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
+static tr_status check_wire(const tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  if (c->precision.grad_wire == TR_COMPUTE_F32) return TR_OK;
+  if (spans_hosts(plan))
+    return tr_options_error(options, "precision.grad_wire",
+                            "bf16 needs ranks that share memory, and these are on several hosts; f32 would work");
+  if (c->parallel.zero) return TR_OK;
   return tr_options_error(
       options, "precision.grad_wire",
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
@@ -83,11 +114,12 @@ tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   tr_program_destroy(&plan->program);
   free(plan->recompute);
-  plan->step = (tr_step_options){.microbatches = plan->accumulation,
-                                 .dp = plan->mesh.degree[TR_AXIS_DP],
-                                 .grad_sync = (tr_grad_sync)c->comm.grad_sync,
-                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                                 .zero = plan->mesh.degree[TR_AXIS_DP] > 1 ? (int)c->parallel.zero : 0};
+  plan->step =
+      (tr_step_options){.microbatches = plan->accumulation,
+                        .dp = plan->mesh.degree[TR_AXIS_DP],
+                        .grad_sync = (tr_grad_sync)c->comm.grad_sync,
+                        .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
+                        .zero = plan->mesh.degree[TR_AXIS_DP] > 1 && !spans_hosts(plan) ? (int)c->parallel.zero : 0};
   int nunit = tr_model_units(plan->model);
   plan->step.recompute = plan->recompute = malloc(sizeof *plan->recompute * (size_t)nunit);
   int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
@@ -157,7 +189,9 @@ static void plan_rules(tr_train_plan *plan) {
                      .warmup = c->lr.warmup,
                      .steps = plan->steps,
                      .decay_steps = c->lr.decay_steps};
-  int64_t threads = c->run.threads < 0 ? tr_cpu_count() / c->run.ranks : c->run.threads;
+  // Who starts ranks may have given each cores of its own.
+  int own_cores = plan->place.size > 0 && tr_cpu_count() < sysconf(_SC_NPROCESSORS_ONLN);
+  int64_t threads = c->run.threads < 0 ? tr_cpu_count() / (own_cores ? 1 : plan->local) : c->run.threads;
   plan->nthread = threads < 1 ? 1 : (int)threads;
 }
 
@@ -183,8 +217,9 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   *out = (tr_train_plan){.config = config, .progress = progress, .tokenizer = like ? like->tokenizer : NULL};
   tr_status status = check_folder(config, options);
   if (status == TR_OK) status = tr__trace_check(config, options);
+  if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
-  if (status == TR_OK) status = check_wire(config, options);
+  if (status == TR_OK) status = check_wire(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);

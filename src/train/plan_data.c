@@ -3,6 +3,7 @@
 // is plain text by the byte tokenizer; any other text is tokenized into a cache whose name follows from the text
 // (path, size, time), the tokenizer and the settings, so that the next start finds it.
 #include "train/saving_internal.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
 #include "trireme/base/json.h"
@@ -193,6 +194,27 @@ static int is_sound(const char *cache, const char *bin, const char *idx) {
   return 0;
 }
 
+// Of ranks that others have started the first tokenizes, where all can read it. The deadline counts from the last time that
+// the file under way grew.
+static tr_status await_tokens(const tr_train_plan *plan, const char *path, const char *bin) {
+  char partial[4096 + 320];
+  struct stat about;
+  off_t size = -1;
+  double since = tr_clock_seconds(), deadline = plan->config->run.deadline;
+  snprintf(partial, sizeof partial, "%s.partial", bin);
+  while (!tr_file_exists(bin)) {
+    if (stat(partial, &about) == 0 && about.st_size != size) {
+      size = about.st_size;
+      since = tr_clock_seconds();
+    }
+    if (tr_clock_seconds() - since > deadline)
+      return tr_error(TR_ERR_TIMEOUT, "rank %d waited %.0f s for rank 0 to tokenize %s; no %s is there or grows",
+                      plan->place.rank, deadline, path, partial);
+    tr_clock_sleep_ns(20000000);
+  }
+  return TR_OK;
+}
+
 // Replace *path by the token file made from it.
 static tr_status cached(tr_train_plan *plan, char **path) {
   const tr_train_config *c = plan->config;
@@ -206,7 +228,9 @@ static tr_status cached(tr_train_plan *plan, char **path) {
            cache_key(plan, *path, &about));
   snprintf(bin, sizeof bin, "%s.bin", cache); // gets its name last
   snprintf(idx, sizeof idx, "%s.idx", cache);
-  if (!is_sound(cache, bin, idx)) {
+  if (plan->place.rank > 0) {
+    TR_TRY(await_tokens(plan, *path, bin));
+  } else if (!is_sound(cache, bin, idx)) {
     TR_TRY(tr_file_make_folders(folder));
     tr_status status = tokenize(plan, *path, cache);
     if (status < 0 && !tr_file_exists(bin)) { // another run may have been faster

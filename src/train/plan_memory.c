@@ -67,7 +67,8 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
   size_t even =
       memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + tr__trace_bytes(plan);
   plan->rank_nbyte = even + state.most;
-  plan->total_nbyte = even * ranks + state.all + plan->once_nbyte + plan->talk_nbyte;
+  size_t local = (size_t)plan->local; // each host has memory of its own
+  plan->total_nbyte = even * local + state.all / ranks * local + plan->once_nbyte + plan->talk_nbyte;
   describe(plan, &memory, &extra);
   return TR_OK;
 }

@@ -125,6 +125,8 @@ typedef struct tr_train_plan {
   tr_step_options step;
   tr_step_range *recompute; // [step.nrecompute]
   tr_mesh_spec mesh;
+  tr_launch_place place; // size 0: nobody else starts the ranks
+  int local;             // ranks on this host
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: quick
+# timeout: 240
+# Ranks started by mpirun (Open MPI and MPICH) and with torchrun's variables train what forked ranks train: same losses and
+# weights, on one host and, as TRIREME_PER_HOST pretends, on several. test_mpi_faults.sh has the rest.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/mpi.sh"
+run=("${tiny[@]}" run.deadline=10s)
+for n in 2 3; do
+  train "${run[@]}" train.folder="$work/forked-$n" -n "$n"
+  expect "forked $n" 0
+done
+
+# check_run NAME RANKS: the last command trained this in its folder
+check_run() {
+  if [ "$rc" != 0 ]; then fail "$1: exit code $rc: $(said)"; fi
+  if [ "$(grep -c '^plan ' "$work/out")" != 1 ]; then fail "$1: not one plan: $(said)"; fi
+  same_run "$1" "$work/$1" "$work/forked-$2"
+}
+
+# ---- without any MPI: all ranks share memory
+torch 2 "$TRIREME" train "${run[@]}" train.folder="$work/torch-2"
+check_run torch-2 2
+torch 2 "$TRIREME" train "${run[@]}" train.folder="$work/other-n" -n 3
+if [ "$rc" != 3 ] || ! grep -q -- '-n 3, but torchrun has started 2 ranks; leave -n out, or give -n 2' "$work/err.0"; then
+  fail "another -n: exit code $rc: $(said)"
+fi
+torch 2 env TRIREME_PER_HOST=1 "$TRIREME" train "${run[@]}" train.folder="$work/torch-hosts"
+if [ "$rc" != 3 ] || ! grep -q 'torchrun started 2 ranks on several hosts without an MPI between them' "$work/err"; then
+  fail "torchrun over hosts: exit code $rc: $(cat "$work/err")"
+fi
+
+tested=0
+for name in openmpi mpich; do
+  why=$(why_no_mpi "$name")
+  if [ -n "$why" ]; then
+    echo "$name is not tested: $why"
+    continue
+  fi
+  tested=$((tested + 1))
+  mpi "$name" 2 "$TRIREME" train "${run[@]}" train.folder="$work/$name-2"
+  check_run "$name-2" 2
+  export TRIREME_PER_HOST=1
+  mpi "$name" 3 "$TRIREME" train "${run[@]}" train.folder="$work/$name-1-each"
+  check_run "$name-1-each" 3
+  grep -q '^note    ranks are on several hosts' "$work/out" || fail "$name: the plan does not say that ranks are on several hosts"
+  mpi "$name" 3 env TRIREME_FAULT=rank=2,op=F,step=3,action=error "$TRIREME" train "${run[@]}" train.folder="$work/$name-error"
+  if [ "$rc" = 0 ] || ! grep -q 'trireme: rank 2: injected failure in F of step 3' "$work/err"; then fail "$name-error: $rc: $(said)"; fi
+  unset TRIREME_PER_HOST
+done
+if [ "$tested" = 0 ]; then echo "only torchrun's variables were tested"; fi
+finish
