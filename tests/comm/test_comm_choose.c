@@ -35,14 +35,19 @@ static void the_fastest_is_chosen(void **state) {
     const char *name;
   } table[] = {
       {TR__ALLREDUCE, 2, 1, 1, 0, "doubling"},            // one round instead of two
-      {TR__ALLREDUCE, 8, 1, 1, 0, "direct"},              // two rounds instead of three
+      {TR__ALLREDUCE, 4, 1, 1, 0, "doubling"},            // fewer messages in as many rounds
+      {TR__ALLREDUCE, 7, 1, 1000, 0, "direct"},           // two rounds instead of three
+      {TR__ALLREDUCE, 64, 1, 1, 0, "doubling"},           // 126 messages cost more than four rounds
       {TR__ALLREDUCE, 2, 1, 10 << 20, 0, "direct"},       // half the bytes in as many rounds
       {TR__ALLREDUCE, 7, 1, 10 << 20, 0, "direct"},       // any number of ranks
       {TR__ALLREDUCE, 8, 4, 10 << 20, 0, "hierarchical"}, // a host's link is shared
       {TR__ALLREDUCE, 6, 3, 10 << 20, 0, "direct"},       // three ranks are no subtree
       {TR__ALLREDUCE, 6, 3, 10 << 20, 1, "hierarchical"}, // but may be where any order will do
       {TR__REDUCE_SCATTER, 4, 1, 1 << 20, 0, "direct"},   // fewest bytes, one round
-      {TR__ALLGATHER, 16, 1, 1, 0, "direct"},
+      {TR__ALLGATHER, 8, 1, 1, 0, "direct"},
+      {TR__ALLGATHER, 64, 1, 1, 0, "doubling"},
+      {TR__ALLGATHER, 63, 1, 1, 0, "bruck"},
+      {TR__ALLTOALL, 64, 1, 1, 0, "bruck"},
       {TR__ALLTOALL, 16, 1, 1 << 20, 0, "direct"},
       {TR__ALLTOALL_V, 5, 1, 0, 0, "direct"}, // nothing else can
       {TR__BROADCAST, 16, 1, 1, 0, "star"},   // one round: 15 tiny messages
@@ -109,7 +114,7 @@ static void wrong_demands_say_what_there_is(void **state) {
   const struct {
     const char *text, *sentence;
   } table[] = {
-      {"rings", "TRIREME_COMM: no algorithm is named 'rings'; there are direct, halving, "},
+      {"rings", "TRIREME_COMM: no algorithm is named 'rings'; there are direct, doubling, "},
       {"alltoall=ring", "TRIREME_COMM: ring cannot do alltoall; direct, bruck can"},
       {"all_reduce=ring", "TRIREME_COMM: no operation is named 'all_reduce'; there are allreduce, "},
       {"hierarchical/0", "1 to 256 ranks can count as a host"},
