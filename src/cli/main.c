@@ -36,8 +36,8 @@ static void print_help(FILE *out) {
 // All ranks that others have started meet the same fault in settings or files: the first of them tells. Another waits for a
 // moment, in which the starter ends it or the first has told; what it tells then is its own. "" is told elsewhere.
 static int speaks(const tr_launch_place *place, char *prefix, size_t nbyte) {
+  if (place->size > 0 && !*tr_status_text()) return 0;
   if (place->rank == 0) return 1;
-  if (!*tr_status_text()) return 0;
   snprintf(prefix, nbyte, "[rank %d] ", place->rank);
   tr_clock_sleep_ns(1000000000);
   return 1;

@@ -82,8 +82,8 @@ int tr__mirror_over(const tr__mirror *mirror, int speaks);
 typedef struct tr__companion tr__companion;
 tr_status tr__companion_start(tr__job *job, int rank, tr__watch *watch, const tr__starter *starter,
                               tr__companion **out);
-void tr__companion_leave(tr__companion *companion); // waits for the end of the job, or of the grace after its failure
-void tr__companion_stop(tr__companion *companion);
+// Waits for the end of the job, or of the grace after its failure. Nonzero: has said on standard error how it failed.
+int tr__companion_leave(tr__companion *companion);
 
 int tr__external_speaker(int culprit,
                          tr_status status); // the rank that tells how the job failed: 0 unless that is lost
