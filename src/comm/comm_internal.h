@@ -66,7 +66,7 @@ typedef struct tr__rank_page {
   _Atomic int64_t step, microbatch, since;
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
-  _Atomic uint64_t nbyte;
+  _Atomic uint64_t nbyte, looks;             // looks: how often it has looked round while it waited
   _Atomic int64_t wait_since;
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
@@ -398,7 +398,9 @@ void tr__progress_beside(tr_comm *comm);
 // Around whatever touches requests, where that thread may be about.
 void tr__net_enter(tr__net *net);
 void tr__net_leave(tr__net *net);
-void tr__net_drive(tr__net *net);                // by the rank's own thread: let messages move
+void tr__net_drive(tr__net *net); // by the rank's own thread: let messages move
+// The job has failed and the caller is about to give its buffers up: once other hosts have been told, MPI is left alone.
+void tr__net_settle(tr__net *net);
 void tr__net_serve(tr__net *net, tr_comm *comm); // whose requests the thread beside the rank steps
 static inline void tr__enter(tr_comm *comm) {
   if (comm->job->net) tr__net_enter(comm->job->net);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PERIOD_NS = 100000000, TAG = TR__CONTEXT_LEADERS * TR__NET_LANES + 1 };
+enum { PERIOD_NS = 50000000, SILENT_NS = 1000000000, TAG = TR__CONTEXT_LEADERS * TR__NET_LANES + 1 };
 
 typedef struct copy { // of a rank page
   int32_t rank, awaits, life, status;
@@ -37,6 +37,7 @@ typedef struct peer { // another host
   report *out;
   tr__message *sending; // NULL: none under way
   int told_last, heard_last;
+  int64_t heard; // when last
 } peer;
 
 struct tr__mirror {
@@ -138,6 +139,16 @@ static void read_report(tr__mirror *m, const report *in, int64_t now) {
   if (in->stop) atomic_store(&job->control->stop, 1u);
   if (in->aborted) tr__abort(job, in->culprit, (tr_status)in->status, in->sentence);
   m->peers[in->host].heard_last |= in->last;
+  m->peers[in->host].heard = now;
+}
+
+// What ranks of a host waited for when it was last heard of says nothing about now.
+void tr__mirror_hush(tr__mirror *m, int64_t now) {
+  tr__job *job = m->net->job;
+  for (int r = 0; r < job->options.nrank; r++) {
+    const peer *p = &m->peers[job->hosts.of[r]];
+    if (p->heard && now - p->heard > SILENT_NS) atomic_store(&job->page[r].awaits, -1);
+  }
 }
 
 static int heard_all(const tr__mirror *m) {
