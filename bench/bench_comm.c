@@ -5,8 +5,8 @@
 //   bench_comm [LARGEST [ROUNDS [RANKS ...]]]       default: 128Mi 3 2 4 8
 //
 // Ours with buffers in the arena and with private ones; the peers (comm_peer.c, one for each MPI that was found when this
-// was built) with their default settings, out of place and in place. All-reduce of ours is in place, the rest out of
-// place. Rounds of ours and theirs alternate; buffers are rewritten by their owners before each repetition, a time is the
+// was built) with their default settings, out of place and in place. Ours with private buffers is in place
+// where there is such a thing; with buffers in the arena only all-reduce is. Rounds of ours and theirs alternate; buffers are rewritten by their owners before each repetition, a time is the
 // slowest rank's from a barrier on, and medians are over all repetitions of all rounds. Before each round the machine is
 // looked at for a moment: when others use more than a tenth of it, that is said, as ratios then move.
 //
@@ -62,17 +62,30 @@ static void note(times *t, double seconds) {
 
 typedef struct own_rank {
   tr_group *world;
-  int rank, size;
+  int rank, size, in_place;
   float *a, *b;
 } own_rank;
 
+// Where the result of an operation on n floats stands, and what this rank contributes.
+static float *result_of(const own_rank *r, peer_op op, size_t n) {
+  if (op == PEER_ALLREDUCE || (r->in_place && op == PEER_ALLGATHER)) return r->a;
+  return r->in_place && op == PEER_REDUCE_SCATTER ? r->a + (size_t)r->rank * (n / (size_t)r->size) : r->b;
+}
+static float *contribution_of(const own_rank *r, peer_op op, size_t n, size_t *count) {
+  const size_t per = n / (size_t)r->size;
+  *count = op == PEER_ALLGATHER ? per : n;
+  return r->in_place && op == PEER_ALLGATHER ? r->a + (size_t)r->rank * per : r->a;
+}
+
 static tr_status call(const own_rank *r, peer_op op, size_t n) {
   const size_t per = n / (size_t)r->size;
+  size_t count;
+  float *from = contribution_of(r, op, n, &count), *to = result_of(r, op, n);
   switch (op) {
-  case PEER_ALLREDUCE: return tr_group_allreduce(r->world, r->a, r->a, n, TR_F32, TR_SUM, NULL);
-  case PEER_REDUCE_SCATTER: return tr_group_reduce_scatter(r->world, r->a, r->b, per, TR_F32, TR_SUM, NULL);
-  case PEER_ALLGATHER: return tr_group_allgather(r->world, r->a, r->b, per, TR_F32, NULL);
-  default: return tr_group_alltoall(r->world, r->a, r->b, per, TR_F32, NULL);
+  case PEER_ALLREDUCE: return tr_group_allreduce(r->world, from, to, n, TR_F32, TR_SUM, NULL);
+  case PEER_REDUCE_SCATTER: return tr_group_reduce_scatter(r->world, from, to, per, TR_F32, TR_SUM, NULL);
+  case PEER_ALLGATHER: return tr_group_allgather(r->world, from, to, per, TR_F32, NULL);
+  default: return tr_group_alltoall(r->world, from, to, per, TR_F32, NULL);
   }
 }
 
@@ -81,12 +94,14 @@ static tr_status measure(const own_rank *r, peer_op op, int size, times *out) {
   const size_t n = peer_count(size, r->size);
   const int repeats = peer_repeats(size);
   for (int i = -PEER_WARM; i < repeats; i++) {
-    peer_rewrite(r->a, op == PEER_ALLGATHER ? n / (size_t)r->size : n, r->rank, i + PEER_WARM);
+    size_t count;
+    float *own = contribution_of(r, op, n, &count);
+    peer_rewrite(own, count, r->rank, i + PEER_WARM);
     TR_TRY(tr_group_barrier(r->world));
     const int64_t begin = tr_clock_ns();
     TR_TRY(call(r, op, n));
     if (i >= 0) seconds[i] = (float)((double)(tr_clock_ns() - begin) * 1e-9);
-    if (!peer_check(op, op == PEER_ALLREDUCE ? r->a : r->b, n, r->rank, r->size, i + PEER_WARM))
+    if (!peer_check(op, result_of(r, op, n), n, r->rank, r->size, i + PEER_WARM))
       return tr_error(TR_ERR_VERIFY, "a wrong result of operation %d, %zu bytes", (int)op, peer_size(size));
   }
   TR_TRY(tr_group_allreduce(r->world, seconds, seconds, (size_t)repeats, TR_F32, TR_MAX, NULL));
@@ -113,6 +128,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   tr_arena_prefault(&own, NULL, NULL);
   r.a = tr_arena_alloc(&own, nbyte);
   r.b = tr_arena_alloc(&own, nbyte);
+  r.in_place = 1;
   tr_status status = measure_all(b, &r, PRIVATE);
   tr_arena_destroy(&own);
   return status;
@@ -235,11 +251,18 @@ static int print_ratio(double ours, double theirs, double factor) {
   return ratio < factor;
 }
 
+// "Open MPI" of "Open MPI v4.1.4".
+static int short_name(const char *version) {
+  const char *end = version;
+  while (*end && !(end[0] == ' ' && (end[1] == 'v' || end[1] == 'V'))) end++;
+  return end - version < 11 ? (int)(end - version) : 11;
+}
+
 static int print_op(bench *b, peer_op op) {
   static const char *const names[PEER_OPS] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all"};
   int missed = 0;
   printf("\n%s, %d ranks\n%10s %11s %11s", names[op], b->ranks, "us", "arena", "private");
-  for (int p = 0; peers[p].program; p++) printf(" %11.11s %11s", b->version[p], "in place");
+  for (int p = 0; peers[p].program; p++) printf(" %11.*s %11s", short_name(b->version[p]), b->version[p], "in place");
   printf(" %8s %13s %8s %13s\n", "arena x", "", "private x", "");
   for (int size = 0; size < b->sizes; size++) {
     char bytes[32];
@@ -247,8 +270,11 @@ static int print_op(bench *b, peer_op op) {
     tr_format_bytes(bytes, sizeof bytes, (double)peer_size(size));
     for (int w = 0; w < WAYS; w++) m[w] = median(&b->t[op][size][w]);
     printf("%10s %11.2f %11.2f", bytes, m[ARENA] * 1e6, m[PRIVATE] * 1e6);
-    for (int p = 0; peers[p].program; p++)
-      printf(" %11.2f %11.2f", m[OUT_OF_PLACE + 2 * p] * 1e6, m[IN_PLACE + 2 * p] * 1e6);
+    for (int w = OUT_OF_PLACE; peers[(w - OUT_OF_PLACE) / 2].program; w++)
+      if (m[w] > 0)
+        printf(" %11.2f", m[w] * 1e6);
+      else
+        printf(" %11s", "-");
     missed += print_ratio(m[ARENA], m[OUT_OF_PLACE], required(b, op, size, ARENA));
     missed += print_ratio(m[PRIVATE], m[IN_PLACE], required(b, op, size, PRIVATE));
     printf("\n");
@@ -264,6 +290,8 @@ static tr_status run(bench *b, int *missed) {
     for (int p = 0; peers[p].program; p++) TR_TRY(run_peer(b, p));
   }
   for (int op = 0; op < PEER_OPS; op++) *missed += print_op(b, (peer_op)op);
+  for (int p = 0; peers[p].program; p++) printf("%s%s", p ? "; " : "\n", b->version[p]);
+  printf("\n");
   fflush(stdout);
   return TR_OK;
 }

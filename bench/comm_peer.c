@@ -55,6 +55,14 @@ static void measure(const peer *p, peer_op op, int size, int in_place) {
     printf("time %d %d %d %.9g\n", (int)op, size, in_place, seconds[i]);
 }
 
+// The first line, without what follows a comma; MPICH separates by tabs and a colon.
+static void print_version(char *version) {
+  version[strcspn(version, ",\n")] = '\0';
+  for (char *c = version; *c; c++)
+    if (*c == '\t' || *c == ':') *c = ' ';
+  printf("version %s\n", version);
+}
+
 int main(int argc, char **argv) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length = 0;
@@ -74,7 +82,7 @@ int main(int argc, char **argv) {
     for (int size = 0; size < sizes; size++)
       for (int in_place = 0; in_place < (op == PEER_ALLTOALL ? 1 : 2); in_place++)
         measure(&p, (peer_op)op, size, in_place);
-  if (p.rank == 0) printf("version %.*s\n", (int)strcspn(version, ",\n"), version);
+  if (p.rank == 0) print_version(version);
   free(p.a);
   free(p.b);
   MPI_Finalize();

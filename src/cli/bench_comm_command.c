@@ -252,7 +252,7 @@ static tr_status sweep(tr__comm_job *job, const tr__argument_list *words, const 
   snprintf(subject, sizeof subject, "%d ranks as %s%s", job->nrank, own.launch ? "threads" : "processes",
            own.direct ? "" : ", no direct path");
   tr_status status = tr__bench_open(&report, "comm", subject, &own, options);
-  if (status == TR_OK && note.data && !own.json) fputs(note.data, stdout);
+  if (status == TR_OK && note.data && !own.json && job->speaks) fputs(note.data, stdout);
   tr_text_free(&note);
   if (status == TR_OK) status = launch_job(job, tr__comm_bench_rank, arena_for(job));
   if (status == TR_OK && job->results->done) status = conclude(job, &report);
@@ -273,7 +273,7 @@ static tr_status preflight(tr__comm_job *job) {
   TR_TRY(launch_job(job, tr__comm_preflight_rank, (size_t)2 * TR_PROBE_BYTES + SLACK));
   const tr_probe_verdict *v = &job->results->verdict;
   if (!job->results->done) return TR_OK;
-  if (v->slow) return tr_error(TR_ERR_VERIFY, "%s", v->text);
+  if (v->slow && job->speaks) return tr_error(TR_ERR_VERIFY, "%s", v->text);
   if (!job->settings->json) puts(v->text);
   return TR_OK;
 }
@@ -297,8 +297,11 @@ static tr_status check_mode(const tr__bench_settings *s, const tr__argument_list
 
 static tr_status run_job(tr__bench_settings *s, const tr__argument_list *words, const tr_options *options) {
   tr__comm_job job = {.settings = s, .cores = tr_cpu_count()};
-  job.nrank = s->ranks > 0 ? (int)s->ranks : job.cores > 1 ? job.cores : 2;
+  tr_launch_place place = {0};
+  TR_TRY(tr_launch_placed(&place));
+  job.nrank = s->ranks > 0 ? (int)s->ranks : place.size > 0 ? place.size : job.cores > 1 ? job.cores : 2;
   if (job.nrank > RANKS_MOST) job.nrank = RANKS_MOST;
+  job.speaks = place.rank == 0;
   TR_TRY(check_mode(s, words, options));
   TR_TRY(open_job(&job));
   tr_status status = s->matrix ? pairs(&job, options) : s->preflight ? preflight(&job) : sweep(&job, words, options);

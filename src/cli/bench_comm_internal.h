@@ -75,6 +75,7 @@ typedef struct tr__comm_job {
   int nrank, cores; // cores: that the command may use; ranks are bound to fewer
   size_t most;      // bytes of the largest buffer
   int wants_links;
+  int speaks; // this process tells what there is to tell: not one of many that others have started, but the first
   tr__comm_results *results; // this and what follows: memory that all see
   tr__comm_point *point;
   size_t npoint;

@@ -141,7 +141,19 @@ static void note_job(const bench_rank *b) {
 
 static char *buffers_of(const bench_rank *b) { return b->job->settings->direct ? b->shared : b->own; }
 
+// Hosts with different memories may have left out different sizes.
+static tr_status agree(const bench_rank *b) {
+  int32_t n[2] = {(int32_t)b->job->npoint, -(int32_t)b->job->npoint};
+  TR_TRY(tr_group_allreduce(b->world, n, n, 2, TR_I32, TR_MAX, NULL));
+  if (n[0] == -n[1]) return TR_OK;
+  return tr_error(TR_ERR_CONFIG,
+                  "bench.sizes: %d points fit the memory of one host and %d that of another; give a TO "
+                  "that fits all",
+                  (int)n[0], (int)-n[1]);
+}
+
 static tr_status measure_points(bench_rank *b) {
+  TR_TRY(agree(b));
   TR_TRY(measure_peak(b));
   for (size_t i = 0; i < b->job->npoint; i++) {
     TR_TRY(measure_point(b, i));

@@ -162,7 +162,7 @@ static void append_link(const tr__comm_job *job, const tr__comm_link *l, const c
   tr_format_bytes(most, sizeof most, (double)l->most);
   for (char *c = cpu; *c; c++)
     if (*c == '"' || *c == '\\') *c = ' ';
-  tr_text_append(out, "  - tier: %s\n    latency: %.6g\n    bandwidth: %.6g\n", tier, l->fit.alpha,
+  tr_text_append(out, "  - tier: %s\n    latency: %.6g\n    bandwidth: %.6g\n", tier, fmax(l->fit.alpha, 1e-9),
                  l->fit.beta > 0 ? 1 / l->fit.beta : 1e15);
   tr_text_append(
       out,

@@ -36,24 +36,27 @@ static void print_help(FILE *out) {
 
 // All ranks that others have started meet the same fault in settings or files: the first of them tells. Another waits for a
 // moment, in which the starter ends it or the first has told; what it tells then is its own. "" is told elsewhere.
-static int speaks(char *prefix, size_t nbyte) {
-  tr_launch_place place = {0};
-  if (tr_launch_placed(&place) <= 0 || place.rank == 0) return 1;
-  if (!*tr_status_text()) return 0;
-  snprintf(prefix, nbyte, "[rank %d] ", place.rank);
+static int speaks(const tr_launch_place *place, char *prefix, size_t nbyte) {
+  if (place->size > 0 && !*tr_status_text()) return 0;
+  if (place->rank == 0) return 1;
+  snprintf(prefix, nbyte, "[rank %d] ", place->rank);
   tr_clock_sleep_ns(1000000000);
   return 1;
 }
 
 int tr__cli_fail(tr_status status) {
   char prefix[32] = "";
+  tr_launch_place place = {0};
   fflush(stdout);
   char text[4096];
   snprintf(text, sizeof text, "%s", *tr_status_text() ? tr_status_text() : tr_status_meaning(status));
   // Names and values from outside stand in sentences: what moves a terminal's cursor is not passed on.
   for (char *c = text; *c; c++)
     if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
-  if (speaks(prefix, sizeof prefix)) fprintf(stderr, "%strireme: %s\n", prefix, text);
+  if (tr_launch_placed(&place) < 0) place.size = 0;
+  if (speaks(&place, prefix, sizeof prefix)) fprintf(stderr, "%strireme: %s\n", prefix, text);
+  if (place.size > 0 && place.rank == 0)
+    tr_clock_sleep_ns(500000000); // ends with the others, so that none has to be killed
   return tr_status_exit_code(status);
 }
 

@@ -24,7 +24,7 @@ typedef struct tr__case {
 // What rank `index` sends and adds, and the longest chain of the operation. Without strands: each has as many messages.
 typedef struct tr__claim {
   uint64_t messages, bytes, sums; // sums: elements
-  int rounds;
+  int rounds, crowd; // crowd: messages of the longest chain's ranks that go beside those on it, at the same time
   uint64_t path_bytes, path_sums; // path_sums: bytes added
 } tr__claim;
 

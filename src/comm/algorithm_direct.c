@@ -83,6 +83,7 @@ static void claim(const tr__case *c, int index, tr__claim *out) {
   out->bytes = ((scatters ? all - own : 0) + (gathers ? others * own : 0)) * c->width;
   out->sums = sums ? others * own : 0;
   out->rounds = scatters + gathers;
+  out->crowd = out->rounds * (c->size - 2);
   out->path_bytes = out->bytes;
   out->path_sums = out->sums * c->width;
 }

@@ -94,7 +94,9 @@ static void claim(const tr__case *c, int index, tr__claim *out) {
     int first, members = sibling(c->size, index, k, &first), own = index >> k << k, last = (c->size - 1) >> k;
     size_t n = c->nelem * (k == 0 ? c->width : c->wide);
     int few = c->size - (last << k); // ranks of the last block, which all of the block to its left hear
-    out->path_bytes += n * (last & 1 ? (size_t)((1 << k) + few - 1) / (size_t)few : 1);
+    int beside = last & 1 ? ((1 << k) + few - 1) / few : 1;
+    out->path_bytes += n * (size_t)beside;
+    out->crowd += beside - 1;
     out->path_sums += c->nelem * c->wide;
     if (!members) continue;
     int mine = c->size - own < 1 << k ? c->size - own : 1 << k;

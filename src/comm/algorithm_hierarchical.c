@@ -154,6 +154,7 @@ static void claim_exchange(const tr__case *c, place p, int parts, int first, int
     out->bytes += others * own * c->width;
   }
   out->rounds = sums + gathers;
+  out->crowd = out->rounds * (p.hosts - 2);
   out->path_bytes = out->bytes * (uint64_t)(parts / p.hosts); // they share the host's link
   out->path_sums = out->sums * c->wide;
 }

@@ -64,7 +64,7 @@ static void claim(const tr__case *c, int index, tr__claim *out) {
   int in = c->kind != TR__BROADCAST && c->kind != TR__SCATTER, back = c->kind != TR__REDUCE && c->kind != TR__GATHER;
   uint64_t others = (uint64_t)c->size - 1, n = c->nelem * c->width,
            sends = centre ? (uint64_t)back * others : (uint64_t)in;
-  *out = (tr__claim){.rounds = in + back};
+  *out = (tr__claim){.rounds = in + back, .crowd = (in + back) * (c->size - 2)};
   out->messages = n || c->kind == TR__BARRIER ? sends : 0;
   out->bytes = sends * n;
   out->sums = centre && in && c->kind != TR__GATHER ? others * c->nelem : 0;

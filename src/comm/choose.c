@@ -2,7 +2,8 @@
 // Which algorithm: the one that is predicted to be the fastest, unless the environment demands another.
 //
 // A prediction is alpha * rounds + beta * bytes + gamma * sums along the longest chain of messages, from what the algorithm
-// claims and what the links are said to do; ranks that share a host share its link. Every rank predicts the same, since all it
+// claims and what the links are said to do; ranks that share a host share its link, and messages that a rank sends or takes
+// beside those of the chain keep it busy for an eighth of alpha each. Every rank predicts the same, since all it
 // goes by is the call and the environment.
 //
 //   TRIREME_COMM=ring                            wherever ring can do the operation at all
@@ -17,7 +18,7 @@
 #include <string.h>
 
 const tr__algorithm *const tr__algorithms[] = {
-    &tr__algorithm_direct, &tr__algorithm_halving,      &tr__algorithm_doubling,    &tr__algorithm_tree,
+    &tr__algorithm_direct, &tr__algorithm_doubling,     &tr__algorithm_halving,     &tr__algorithm_tree,
     &tr__algorithm_chain,  &tr__algorithm_hierarchical, &tr__algorithm_leaders,     &tr__algorithm_bruck,
     &tr__algorithm_ring,   &tr__algorithm_star,         &tr__algorithm_double_tree, NULL,
 };
@@ -195,8 +196,8 @@ double tr__algorithm_seconds(const tr__algorithm *a, const tr__case *c, const tr
   if (c->start) n = c->start[c->size] * c->width;
   tr__claim claim;
   a->claim(c, 0, &claim);
-  double seconds = claim.rounds * tier->latency + sharing * (double)claim.path_bytes / tier->bandwidth +
-                   (double)claim.path_sums / tiers->adding;
+  double seconds = (claim.rounds + claim.crowd / 8.0) * tier->latency +
+                   sharing * (double)claim.path_bytes / tier->bandwidth + (double)claim.path_sums / tiers->adding;
   if (a->hosts) seconds += 2 * (tiers->host.latency + (double)n / tiers->host.bandwidth);
   return seconds;
 }

@@ -66,7 +66,7 @@ typedef struct tr__rank_page {
   _Atomic int64_t step, microbatch, since;
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
-  _Atomic uint64_t nbyte;
+  _Atomic uint64_t nbyte, looks;             // looks: how often it has looked round while it waited
   _Atomic int64_t wait_since;
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
@@ -230,8 +230,8 @@ int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
 
 void tr__report_take(tr__job *job); // by whoever stops the job
 // One line per operation that ranks waited in, with who was missing from it, and one per rank, each with the prefix
-// "[launcher] ". Nothing where other ranks do not matter: no rank was lost or late, or there is one rank only. `host`: where
-// they all run.
+// "[launcher] ". Nothing where other ranks do not matter: no rank was lost or late, or there is one rank only. `host`: this
+// one's name.
 void tr__report_write(const tr__job *job, const char *host, tr_text *out);
 // To the launcher's standard error through `put`, and to launcher.log where there are log files.
 void tr__report_say(const tr__job *job, void (*put)(void *user, const char *line, size_t nbyte), void *user);
@@ -398,7 +398,9 @@ void tr__progress_beside(tr_comm *comm);
 // Around whatever touches requests, where that thread may be about.
 void tr__net_enter(tr__net *net);
 void tr__net_leave(tr__net *net);
-void tr__net_drive(tr__net *net);                // by the rank's own thread: let messages move
+void tr__net_drive(tr__net *net); // by the rank's own thread: let messages move
+// The job has failed and the caller is about to give its buffers up: once other hosts have been told, MPI is left alone.
+void tr__net_settle(tr__net *net);
 void tr__net_serve(tr__net *net, tr_comm *comm); // whose requests the thread beside the rank steps
 static inline void tr__enter(tr_comm *comm) {
   if (comm->job->net) tr__net_enter(comm->job->net);
@@ -449,6 +451,11 @@ void tr__reduce_avx2(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc
                      char *const *dst, size_t n);
 void tr__reduce_avx512(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
                        char *const *dst, size_t n);
+// memcpy between what different cores have in their caches.
+void tr__copy(char *dst, const char *src, size_t nbyte);
+void tr__copy_base(char *dst, const char *src, size_t nbyte);
+void tr__copy_avx2(char *dst, const char *src, size_t nbyte);
+void tr__copy_avx512(char *dst, const char *src, size_t nbyte);
 // Reduce-scatter-v: `count` elements of this rank's part are written now; tell of all whole grains of them.
 void tr__tell_part(tr_request *r, size_t count);
 

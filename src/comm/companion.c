@@ -20,7 +20,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { LOOK_NS = 50000000, LOOK_MS = 50, REST_NS = 50000, REST_MOST_NS = 200000 };
+enum {
+  LOOK_NS = 50000000,
+  LOOK_MS = 50,
+  REST_NS = 50000,
+  REST_MOST_NS = 200000,
+  // An MPI may look at its sockets in one of eight calls only, and take some of them for a message.
+  POLLS_OF_LOOK = 64,
+  POLLS_OF_DRIVE = 8
+};
 
 struct tr__companion {
   pthread_t thread;
@@ -31,6 +39,8 @@ struct tr__companion {
   int rank, starter_pid, starter_fd;
   int pid_fd[TR__RANKS]; // of the other ranks of this host, -1
   _Atomic int gone[TR__RANKS];
+  int said;                        // how the job failed
+  _Atomic int heard;               // a message of another host waits to be read
   _Atomic int leaving, left, over; // leaving: the rank has returned from its main; over: nothing more is to be told
   uint64_t driven;
   int64_t rest;
@@ -61,7 +71,9 @@ static void judge_rank(tr__companion *c, int rank) {
   tr__describe_rank(c->job, rank, who, sizeof who);
   tr__describe_activity(c->job, rank, doing, sizeof doing);
   snprintf(sentence, sizeof sentence, "%s was killed or has ended while in %s", who, doing);
-  tr__abort(c->job, rank, TR_ERR_PEER, sentence);
+  int first = tr__abort(c->job, rank, TR_ERR_PEER, sentence);
+  // Its MPI or the starter may end rank 0 before this has come to it.
+  if (first && !is_here(c, 0)) fprintf(stderr, "[rank %d] trireme: %s\n", c->rank, sentence);
 }
 
 static void judge_starter(tr__companion *c) {
@@ -81,22 +93,29 @@ static void look_around(tr__companion *c) {
 
 // ---- the end of a failed job
 
-// Rank 0 tells what happened; where it cannot, the next one does.
-static int tells(const tr__companion *c, int culprit, tr_status status) {
-  int silent = culprit == 0 && (status == TR_ERR_PEER || status == TR_ERR_TIMEOUT);
-  return c->rank == silent;
+// MPI_Abort may wait for a server that has gone.
+static void *exit_soon(void *code) {
+  tr_clock_sleep_ns(2000000000);
+  _exit((int)(intptr_t)code);
 }
 
-static void end_process(tr__companion *c) {
+static tr_status say(tr__companion *c) {
   char sentence[TR__SENTENCE];
   int culprit;
   tr_status status = tr__abort_status(c->job, &culprit, sentence, sizeof sentence);
-  if (tells(c, culprit, status)) {
+  if (c->rank == tr__external_speaker(culprit, status) && !c->said) {
+    c->said = 1;
     fprintf(stderr, "trireme: %s\n", sentence);
     fflush(stderr);
   }
-  int code = tr_status_exit_code(status);
-  if (c->net && pthread_mutex_trylock(&c->net->mutex) == 0) c->net->mpi->abort(code);
+  return status;
+}
+
+static void end_process(tr__companion *c) {
+  int code = tr_status_exit_code(say(c));
+  pthread_t sure;
+  if (c->net && pthread_create(&sure, NULL, exit_soon, (void *)(intptr_t)code) == 0 && tr__net_try_enter(c->net))
+    c->net->mpi->abort(code);
   _exit(code);
 }
 
@@ -110,16 +129,21 @@ static void look(tr__companion *c) {
   tr__watch_signals(c->watch, c->job);
   look_around(c);
   if (c->net) {
-    pthread_mutex_lock(&c->net->mutex);
-    tr__net_poll(c->net);
+    tr__net_enter(c->net);
+    for (int i = 0; i < POLLS_OF_LOOK; i++) tr__net_poll(c->net);
     tr__mirror_step(c->mirror, speaks(c), tr_clock_ns());
-    atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)));
-    pthread_mutex_unlock(&c->net->mutex);
+    atomic_store(&c->heard, 0);
+    tr__mirror_hush(c->mirror, tr_clock_ns());
+    atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)) || c->net->closed);
+    if (tr__aborted(c->job) && c->over) atomic_store(&c->net->told, 1);
+    tr__net_leave(c->net);
   }
   int over = tr__watch_progress(c->watch, c->job);
   if (!over || !tr__aborted(c->job)) return;
   if (!atomic_load(&c->leaving)) end_process(c);
-  if (speaks(c)) end_others(c);
+  if (!speaks(c)) return;
+  say(c); // before a starter sees that one was killed, and ends the rest
+  end_others(c);
 }
 
 // ---- progress
@@ -128,19 +152,25 @@ static void look(tr__companion *c) {
 static int64_t drive(tr__companion *c) {
   tr__net *net = c->net;
   uint64_t driven = atomic_load(&net->driven);
-  if (driven != c->driven || pthread_mutex_trylock(&net->mutex) != 0) { // the rank itself does
+  if (!tr__net_try_enter(net)) return REST_MOST_NS; // the rank itself does
+  atomic_store(&c->heard, tr__mirror_heard(c->mirror));
+  if (driven != c->driven) {
+    tr__net_leave(net);
     c->driven = driven;
     return REST_MOST_NS;
   }
-  int moved = tr__net_poll(net);
+  int moved = 0;
+  for (int i = 0; i < POLLS_OF_DRIVE; i++) moved += tr__net_poll(net);
   if (net->comm) tr__progress_beside(net->comm);
-  pthread_mutex_unlock(&net->mutex);
+  atomic_store(&c->heard, tr__mirror_heard(c->mirror));
+  tr__net_leave(net);
   c->rest = moved > 0 ? REST_NS : c->rest * 2;
   if (c->rest > REST_MOST_NS) c->rest = REST_MOST_NS;
   return c->rest;
 }
 
-static void rest(tr__companion *c) {
+// Wait at most so long for a signal, the end of a process, or a message to start. Nonzero: for one of the first two.
+static int rest(tr__companion *c, int milliseconds) {
   struct pollfd polls[TR__RANKS + 3];
   nfds_t n = 0;
   uint64_t count;
@@ -149,24 +179,25 @@ static void rest(tr__companion *c) {
   for (int r = 0; r < c->job->options.nrank; r++)
     if (c->pid_fd[r] >= 0) polls[n++] = (struct pollfd){.fd = c->pid_fd[r], .events = POLLIN};
   if (c->net) polls[n++] = (struct pollfd){.fd = c->net->wake_fd, .events = POLLIN};
-  poll(polls, n, LOOK_MS);
-  if (c->net && read(c->net->wake_fd, &count, sizeof count) < 0) (void)errno;
+  int news = poll(polls, n, milliseconds) > 0;
+  if (c->net && read(c->net->wake_fd, &count, sizeof count) == (ssize_t)sizeof count) news = 0;
+  return news;
 }
 
 static void *companion_main(void *argument) {
   tr__companion *c = argument;
   int64_t looked = 0;
+  int news = 0;
   while (!atomic_load(&c->left)) {
     int64_t now = tr_clock_ns();
     int busy = c->net && atomic_load(&c->net->under_way) > 0;
-    if (!busy || now - looked >= LOOK_NS) {
+    if (!busy || news || now - looked >= LOOK_NS) {
       look(c);
       looked = now;
     }
-    if (busy)
-      tr_clock_sleep_ns(drive(c));
-    else
-      rest(c);
+    if (busy) tr_clock_sleep_ns(drive(c));
+    // MPI may end the process soon after it has lost another one: what there is to tell of that must be faster.
+    news = rest(c, busy ? 0 : LOOK_MS) || atomic_load(&c->heard);
   }
   return NULL;
 }
@@ -208,7 +239,7 @@ static int all_over(const tr__companion *c) {
   return !c->net || atomic_load(&c->over);
 }
 
-void tr__companion_leave(tr__companion *c) {
+int tr__companion_leave(tr__companion *c) {
   int64_t failed_since = 0;
   atomic_store(&c->leaving, 1);
   while (!all_over(c)) {
@@ -223,6 +254,8 @@ void tr__companion_leave(tr__companion *c) {
   for (int r = 0; r < TR__RANKS; r++)
     if (c->pid_fd[r] >= 0) close(c->pid_fd[r]);
   if (c->starter_fd >= 0) close(c->starter_fd);
+  int said = c->said;
   tr__mirror_destroy(c->mirror);
   free(c);
+  return said;
 }

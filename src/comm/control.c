@@ -104,6 +104,7 @@ tr_status tr_comm_check(tr_comm *comm) {
   char sentence[TR__SENTENCE];
   int culprit;
   tr_status status = tr__abort_status(comm->job, &culprit, sentence, sizeof sentence);
+  if (comm->job->net) tr__net_settle(comm->job->net);
   return tr_error(status, "%s", sentence);
 }
 

@@ -31,6 +31,8 @@ struct tr__net {
   int rank;
   // Whoever holds it may call MPI, and step the requests of `comm`.
   pthread_mutex_t mutex;
+  _Atomic pthread_t owner; // who that is, 0 nobody
+  int depth;
   tr_comm *comm;                // NULL: the rank has none now
   tr__message *free;            // list
   tr__message *waiting, **tail; // not handed to MPI yet: as many as possible are under way, or an older one waits
@@ -42,6 +44,8 @@ struct tr__net {
   uint64_t contexts;            // bit per context that a group of this rank uses
   _Atomic uint64_t driven;      // counts what the rank's own thread has done
   int wake_fd;                  // written when something gets under way
+  _Atomic int told;             // what there is to tell of a failure has been told
+  int closed;                   // MPI is not called any more
 };
 
 enum { TR__NET_LANES = 65536, TR__CONTEXT_CREATE = 62, TR__CONTEXT_LEADERS = 63 };
@@ -56,7 +60,8 @@ int tr__message_ended(const tr__message *message);
 int tr__message_sends(const tr__message *message);
 size_t tr__message_nbyte(const tr__message *message); // that came
 void tr__message_free(tr__net *net, tr__message *message);
-int tr__net_poll(tr__net *net); // how many messages have ended
+int tr__net_try_enter(tr__net *net); // nonzero: entered
+int tr__net_poll(tr__net *net);      // how many messages have ended
 
 // ---- transport_mpi.c: what a group over hosts has of the net
 tr_status tr__context_join(tr_group *group, const char *name); // collective over the group
@@ -68,6 +73,9 @@ tr_status tr__mirror_create(tr__net *net, tr__mirror **out);
 void tr__mirror_destroy(tr__mirror *mirror);
 // `speaks`: this rank is the first of its host that is still there, so it tells the others.
 void tr__mirror_step(tr__mirror *mirror, int speaks, int64_t now);
+int tr__mirror_heard(const tr__mirror *mirror); // nonzero: step it
+void tr__mirror_hush(tr__mirror *mirror,
+                     int64_t now); // of hosts that are silent, whom their ranks await is forgotten
 // Nonzero when nothing more is to be told or heard: all hosts know that all ranks have ended, or that the job has failed.
 int tr__mirror_over(const tr__mirror *mirror, int speaks);
 
@@ -75,9 +83,11 @@ int tr__mirror_over(const tr__mirror *mirror, int speaks);
 typedef struct tr__companion tr__companion;
 tr_status tr__companion_start(tr__job *job, int rank, tr__watch *watch, const tr__starter *starter,
                               tr__companion **out);
-void tr__companion_leave(tr__companion *companion); // waits for the end of the job, or of the grace after its failure
-void tr__companion_stop(tr__companion *companion);
+// Waits for the end of the job, or of the grace after its failure. Nonzero: has said on standard error how it failed.
+int tr__companion_leave(tr__companion *companion);
 
+int tr__external_speaker(int culprit,
+                         tr_status status); // the rank that tells how the job failed: 0 unless that is lost
 tr_status tr__launch_external(const tr_launch_options *options, const tr_launch_place *place, tr_rank_main rank_main,
                               void *user, tr_launch_report *report);
 

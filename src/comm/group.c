@@ -261,8 +261,19 @@ tr_status tr_group_shared(tr_group *g, size_t nbyte, void **out) {
                   nbyte, g->ranks[0], *why ? ": " : "", why);
 }
 
+static int is_busy(const tr_group *g) {
+  for (const tr_request *r = g->comm->head; r; r = r->next)
+    if (r->group == g) return 1;
+  return 0;
+}
+
+// What operations under way still receive into stays, where nobody but MPI knows when they end.
+static void destroy_strands(tr_group *g, int leave) {
+  if (g->engine != &tr__engine_mpi || !is_busy(g)) tr__strands_destroy(g, leave);
+}
+
 void tr__group_free(tr_group *g) {
-  tr__strands_destroy(g, 0);
+  destroy_strands(g, 0);
   tr_request *next;
   for (tr_request *r = g->comm->head; r; r = next) {
     next = r->next;
@@ -286,7 +297,7 @@ void tr_group_destroy(tr_group *g) {
                    r->seq - g->base + 1);
       break;
     }
-  tr__strands_destroy(g, 1);
+  destroy_strands(g, 1);
   if (g->engine->leave) g->engine->leave(g);
   tr__group_free(g);
 }

@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { START = 10 }; // deadlines that the other ranks have to come: they may have to read files first
+enum {
+  START = 10,          // deadlines that the other ranks have to come: they may have to read files first
+  AFTER_NS = 500000000 // after which a failed rank ends that does not speak
+};
 
 static int on_one_host(const tr_launch_place *place) { return place->local_size == place->size; }
 
@@ -43,23 +46,32 @@ static tr_status meet(tr__job *job, const tr_launch_place *place, const tr__star
   return tr__rendezvous(job, place->rank, starter, start);
 }
 
-static void live(tr__job *job, int rank, tr__companion *companion, tr_rank_main rank_main, void *user) {
+static int live(tr__job *job, int rank, tr__companion *companion, tr_rank_main rank_main, void *user) {
   tr__binding binding;
   tr__binding_create(job, &binding);
   tr__binding_apply(&binding, job->hosts.local[rank]);
   tr__binding_destroy(&binding);
   tr__rank_run(job, rank, rank_main, user);
-  tr__companion_leave(companion);
+  return tr__companion_leave(companion);
 }
 
-// Every rank knows what the job came to; one tells.
-static tr_status conclude(const tr__job *job, int rank, tr_launch_report *report) {
+static void put_line(void *user, const char *line, size_t nbyte) { fwrite(line, 1, nbyte, user); }
+
+int tr__external_speaker(int culprit, tr_status status) {
+  return culprit == 0 && (status == TR_ERR_PEER || status == TR_ERR_TIMEOUT);
+}
+
+// Every rank knows what the job came to; one tells. Starters end all ranks when the first has failed, so the others let it go
+// first.
+static tr_status conclude(const tr__job *job, int rank, int said, tr_launch_report *report) {
   if (!tr__aborted(job)) return TR_OK;
   tr_status status = tr__abort_status(job, &report->culprit, report->text, sizeof report->text);
-  int lost = status == TR_ERR_PEER || status == TR_ERR_TIMEOUT;
+  int speaker = tr__external_speaker(report->culprit, status);
   tr_status_clear();
-  if (rank == 0) return tr_error(status, "%s", report->text);
-  if (rank == 1 && report->culprit == 0 && lost) fprintf(stderr, "trireme: %s\n", report->text);
+  if (rank == speaker && !said) tr__report_say(job, put_line, stderr);
+  if (rank == 0 && !said) tr_error(status, "%s", report->text);
+  if (rank == speaker && rank != 0 && !said) fprintf(stderr, "trireme: %s\n", report->text);
+  if (rank != speaker) tr_clock_sleep_ns(AFTER_NS);
   return status;
 }
 
@@ -75,8 +87,8 @@ tr_status tr__launch_external(const tr_launch_options *options, const tr_launch_
   tr_status status = meet(&job, place, &starter);
   if (status == TR_OK) status = tr__companion_start(&job, place->rank, &watch, &starter, &companion);
   if (status == TR_OK) {
-    live(&job, place->rank, companion, rank_main, user);
-    status = conclude(&job, place->rank, report);
+    int said = live(&job, place->rank, companion, rank_main, user);
+    status = conclude(&job, place->rank, said, report);
     if (status == TR_OK && job.net) tr__net_close(job.net, START * options->deadline);
   } else {
     snprintf(report->text, sizeof report->text, "%s", tr_status_text());

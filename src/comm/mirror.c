@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PERIOD_NS = 100000000, TAG = TR__CONTEXT_LEADERS * TR__NET_LANES + 1 };
+enum { PERIOD_NS = 50000000, SILENT_NS = 1000000000, TAG = TR__CONTEXT_LEADERS * TR__NET_LANES + 1 };
 
 typedef struct copy { // of a rank page
   int32_t rank, awaits, life, status;
   uint32_t kind, seq;
   uint64_t beat, nbyte;
-  int64_t step, microbatch, age;
+  int64_t step, microbatch, age, wait_age;
   char what[TR__NAME], group[TR__NAME];
 } copy;
 
@@ -37,6 +37,7 @@ typedef struct peer { // another host
   report *out;
   tr__message *sending; // NULL: none under way
   int told_last, heard_last;
+  int64_t heard; // when last
 } peer;
 
 struct tr__mirror {
@@ -69,7 +70,8 @@ static void write_copy(const tr__job *job, int rank, int64_t now, copy *c) {
               .nbyte = atomic_load(&p->nbyte),
               .step = atomic_load(&p->step),
               .microbatch = atomic_load(&p->microbatch),
-              .age = now - atomic_load(&p->since)};
+              .age = now - atomic_load(&p->since),
+              .wait_age = now - atomic_load(&p->wait_since)};
   tr__name_load(p->what, c->what);
   tr__name_load(p->group, c->group);
 }
@@ -124,6 +126,7 @@ static void read_copy(tr__job *job, const copy *c, int64_t now) {
   atomic_store(&p->step, c->step);
   atomic_store(&p->microbatch, c->microbatch);
   atomic_store(&p->since, now - c->age);
+  atomic_store(&p->wait_since, now - c->wait_age);
   atomic_store(&p->beat, c->beat);
   p->status = c->status;
   atomic_store_explicit(&p->life, c->life, memory_order_release);
@@ -136,6 +139,16 @@ static void read_report(tr__mirror *m, const report *in, int64_t now) {
   if (in->stop) atomic_store(&job->control->stop, 1u);
   if (in->aborted) tr__abort(job, in->culprit, (tr_status)in->status, in->sentence);
   m->peers[in->host].heard_last |= in->last;
+  m->peers[in->host].heard = now;
+}
+
+// What ranks of a host waited for when it was last heard of says nothing about now.
+void tr__mirror_hush(tr__mirror *m, int64_t now) {
+  tr__job *job = m->net->job;
+  for (int r = 0; r < job->options.nrank; r++) {
+    const peer *p = &m->peers[job->hosts.of[r]];
+    if (p->heard && now - p->heard > SILENT_NS) atomic_store(&job->page[r].awaits, -1);
+  }
 }
 
 static int heard_all(const tr__mirror *m) {
@@ -154,6 +167,8 @@ static void hear(tr__mirror *m, int64_t now) {
 }
 
 // ---- the whole
+
+int tr__mirror_heard(const tr__mirror *m) { return m->receiving && tr__message_ended(m->receiving); }
 
 void tr__mirror_step(tr__mirror *m, int speaks, int64_t now) {
   tr__job *job = m->net->job;

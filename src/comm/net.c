@@ -38,7 +38,7 @@ static void fail(tr__net *net, const tr__message *f, int error) {
 
 // Give MPI what it takes now; nonzero when all of the message is with it.
 static int hand(tr__net *net, tr__message *f) {
-  while (f->handed < f->parts && net->handed < TR__MPI_UNDER_WAY) {
+  while (!net->closed && f->handed < f->parts && net->handed < TR__MPI_UNDER_WAY) {
     size_t at = (size_t)f->handed * TR__MPI_BYTES, left = f->nbyte - at;
     size_t n = left < TR__MPI_BYTES ? left : TR__MPI_BYTES;
     int error = f->sends ? net->mpi->isend(f->data + at, n, f->peer, f->tag, f)
@@ -113,6 +113,7 @@ static void end_part(tr__net *net, const tr__mpi_ended *ended) {
 }
 
 int tr__net_poll(tr__net *net) {
+  if (net->closed) return 0;
   int n = net->mpi->testsome(net->ended);
   for (int i = 0; i < n; i++) end_part(net, &net->ended[i]);
   while (net->waiting && hand(net, net->waiting)) {
@@ -122,8 +123,34 @@ int tr__net_poll(tr__net *net) {
   return n;
 }
 
-void tr__net_enter(tr__net *net) { pthread_mutex_lock(&net->mutex); }
-void tr__net_leave(tr__net *net) { pthread_mutex_unlock(&net->mutex); }
+static void own(tr__net *net) {
+  if (net->depth++ == 0) atomic_store(&net->owner, pthread_self());
+}
+
+void tr__net_enter(tr__net *net) {
+  pthread_mutex_lock(&net->mutex);
+  own(net);
+}
+
+int tr__net_try_enter(tr__net *net) {
+  if (pthread_mutex_trylock(&net->mutex) != 0) return 0;
+  own(net);
+  return 1;
+}
+
+void tr__net_leave(tr__net *net) {
+  if (--net->depth == 0) atomic_store(&net->owner, 0);
+  pthread_mutex_unlock(&net->mutex);
+}
+
+void tr__net_settle(tr__net *net) {
+  if (atomic_load(&net->owner) == pthread_self()) return; // inside a step: the call that made it comes here too
+  double until = tr_clock_seconds() + 1;
+  while (!atomic_load(&net->told) && tr_clock_seconds() < until) tr_clock_sleep_ns(1000000);
+  tr__net_enter(net);
+  net->closed = 1;
+  tr__net_leave(net);
+}
 
 void tr__net_serve(tr__net *net, tr_comm *comm) { net->comm = comm; }
 

@@ -11,11 +11,10 @@
 enum {
   BURSTS = 30,
   SMALL = 8,
-  SMALL_REPEATS = 60,
-  LARGE_REPEATS = 6,
+  FIRST_REPEATS = 6,
   REPEATS_MOST = 1024,
 };
-static const double burst_seconds = 0.002;
+static const double burst_seconds = 0.002, pair_seconds = 0.02;
 
 // ---- a pair
 
@@ -102,20 +101,35 @@ static int partner(int rank, int size, int round) {
   return other == rank ? circle : other; // with an odd number of ranks: nobody
 }
 
+// The least of as many repetitions as fit a moment: the first of the two says how many.
+static tr_status measure_least(tr_group *world, int first, int second, const char *out_data, char *in_data,
+                               size_t nbyte, double *out) {
+  tr_probe_pair pair = {0, 0}, more = {0, 0};
+  int32_t repeats = 0;
+  TR_TRY(tr_probe_between(world, first, second, out_data, in_data, nbyte, FIRST_REPEATS, &pair));
+  if (tr_group_rank(world) == first) {
+    const double fit = pair_seconds / (2 * pair.least);
+    repeats = fit < 1 ? 1 : fit > REPEATS_MOST ? REPEATS_MOST : (int32_t)fit;
+    TR_TRY(tr_group_send(world, second, 0, &repeats, sizeof repeats, NULL));
+  } else {
+    TR_TRY(tr_group_recv(world, first, 0, &repeats, sizeof repeats, NULL));
+  }
+  TR_TRY(tr_probe_between(world, first, second, out_data, in_data, nbyte, repeats, &more));
+  *out = more.least < pair.least ? more.least : pair.least;
+  return TR_OK;
+}
+
 // This rank's row: what its pairs take, where it is the first of the two.
 static tr_status measure_pairs(tr_comm *comm, char *out_data, char *in_data, double *small, double *large) {
   const int rank = tr_comm_rank(comm), size = tr_comm_size(comm), rounds = size + size % 2 - 1;
   tr_group *world = tr_comm_world(comm);
   for (int round = 0; round < rounds; round++) {
     const int peer = partner(rank, size, round), first = rank < peer ? rank : peer;
-    tr_probe_pair pair = {0, 0};
+    const int second = rank + peer - first;
     TR_TRY(tr_group_barrier(world));
     if (peer >= size) continue;
-    TR_TRY(tr_probe_between(world, first, rank + peer - first, out_data, in_data, SMALL, SMALL_REPEATS, &pair));
-    small[peer] = pair.least;
-    TR_TRY(
-        tr_probe_between(world, first, rank + peer - first, out_data, in_data, TR_PROBE_BYTES, LARGE_REPEATS, &pair));
-    large[peer] = pair.least;
+    TR_TRY(measure_least(world, first, second, out_data, in_data, SMALL, &small[peer]));
+    TR_TRY(measure_least(world, first, second, out_data, in_data, TR_PROBE_BYTES, &large[peer]));
   }
   return tr_group_barrier(world);
 }

@@ -103,9 +103,11 @@ static void append_age(const tr__job *job, int64_t since, tr_text *out) {
   if (since > 0 && seconds >= 0) tr_text_append(out, " for %.1f s", seconds);
 }
 
-static void append_rank(const tr__job *job, int rank, const char *host, tr_text *out) {
+// `own`: this host, where there is only one.
+static void append_rank(const tr__job *job, int rank, const char *own, tr_text *out) {
   const tr__rank_view *v = &job->view[rank];
   const int lost = rank == job->control->culprit && job->control->status == TR_ERR_PEER && v->life == TR__RUNNING;
+  const char *host = job->hosts.count > 1 ? job->hosts.name[job->hosts.of[rank]] : own;
   tr_text_append(out, "%srank %d on %s (pid %d): %s", prefix, rank, host, (int)v->pid, lost ? "lost; was " : "");
   if (v->life == TR__UNBORN) {
     tr_text_append(out, "not started\n");

@@ -95,19 +95,18 @@ static int contiguous(const tr__strand *s, tr__run run) {
 
 // ---- room ---------------------------------------------------------------------------------------
 
-// The arrays of a strand are of the largest script its lane has run.
-static int grow_arrays(tr__strand *s) {
-  int parts = s->script->parts + 1, flights = s->script->ntransfer, registers = s->script->nreg;
-  if (parts > s->room_parts) {
-    for (int side = 0; side < 2; side++) {
-      free(s->cut[side].at);
-      s->cut[side].at = malloc((size_t)parts * (2 * sizeof(size_t) + sizeof(int)));
-      if (!s->cut[side].at) return s->room_parts = 0;
-      s->cut[side].sum = s->cut[side].at + parts;
-      s->cut[side].reach = (int *)(void *)(s->cut[side].sum + parts);
-    }
-    s->room_parts = parts;
+// The arrays of a lane are of the largest script it has run.
+static int grow_arrays(tr__strand *s, const tr__script *script) {
+  int parts = script->parts + 1, flights = script->ntransfer, registers = script->nreg;
+  int starts = (script->nlocal[0] + script->nlocal[1]) * (script->local + 1);
+  for (int side = 0; side < 2 && parts > s->room_parts; side++) {
+    free(s->cut[side].at);
+    s->cut[side].at = malloc((size_t)parts * (2 * sizeof(size_t) + sizeof(int)));
+    if (!s->cut[side].at) return s->room_parts = 0;
+    s->cut[side].sum = s->cut[side].at + parts;
+    s->cut[side].reach = (int *)(void *)(s->cut[side].sum + parts);
   }
+  if (parts > s->room_parts) s->room_parts = parts;
   if (flights > s->room_flights) {
     free(s->flight);
     s->flight = malloc((size_t)flights * sizeof *s->flight);
@@ -118,13 +117,32 @@ static int grow_arrays(tr__strand *s) {
     s->base = malloc((size_t)registers * sizeof *s->base);
     s->room_registers = s->base ? registers : 0;
   }
-  int starts = (s->script->nlocal[0] + s->script->nlocal[1]) * (s->script->local + 1);
   if (starts > s->room_starts) {
     free(s->starts);
     s->starts = malloc((size_t)starts * sizeof *s->starts);
     s->room_starts = s->starts ? starts : 0;
   }
   return flights <= s->room_flights && registers <= s->room_registers && starts <= s->room_starts;
+}
+
+static int grow_scratch(tr__strand *s, size_t least) {
+  size_t nbyte = s->scratch_nbyte ? s->scratch_nbyte : 4096;
+  if (least <= s->scratch_nbyte) return 1;
+  while (nbyte < least) nbyte *= 2;
+  free(s->scratch);
+  s->scratch = aligned_alloc(ALIGN, nbyte);
+  s->scratch_nbyte = s->scratch ? nbyte : 0;
+  if (s->scratch) memset(s->scratch, 0, nbyte); // faulted in now rather than in a later step
+  return s->scratch != NULL;
+}
+
+// A lane that has to grow takes the free ones along: the next messages of this size will be theirs.
+static int grow(tr__strand *s, size_t scratch) {
+  tr__strands *all = s->request->group->strands;
+  int done = grow_arrays(s, s->script) && grow_scratch(s, scratch);
+  for (int l = 0; l < TR__LANES && done; l++)
+    if (!all->lane[l].request) done = grow_arrays(&all->lane[l], s->script) && grow_scratch(&all->lane[l], scratch);
+  return done;
 }
 
 static size_t longest_part(const tr__strand *s) {
@@ -150,20 +168,12 @@ static size_t register_nbyte(const tr__strand *s, int i, size_t longest) {
   return (n * tr_dtype_size(type_of(s, i)) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// Give registers their places, in scratch as large as the largest strand of this lane so far needed.
+// Give registers their places.
 static int place_registers(tr__strand *s) {
   size_t used = 0, longest = longest_part(s);
   for (int i = 0; i < s->script->nreg; i++)
     if (!at_home(s, i)) used += register_nbyte(s, i, longest);
-  if (used > s->scratch_nbyte) {
-    size_t nbyte = s->scratch_nbyte ? s->scratch_nbyte : 4096;
-    while (nbyte < used) nbyte *= 2;
-    free(s->scratch);
-    s->scratch = aligned_alloc(ALIGN, nbyte);
-    s->scratch_nbyte = s->scratch ? nbyte : 0;
-    if (!s->scratch) return 0;
-    memset(s->scratch, 0, nbyte); // faulted in now rather than in a later step
-  }
+  if (!grow(s, used)) return 0;
   used = 0;
   for (int i = 0; i < s->script->nreg; i++) {
     char *home = at_home(s, i);
@@ -352,7 +362,7 @@ static tr_status begin_strand(tr__strand *s, tr_request *r) {
   s->script = r->script;
   s->chunk = r->in;
   s->step = s->started = 0;
-  if (grow_arrays(s)) {
+  if (grow_arrays(s, s->script)) {
     cut(s, 0);
     cut(s, 1);
     if (place_registers(s)) return TR_OK;

@@ -9,7 +9,7 @@
 // ranks (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has
 // already ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait
 // for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait
-// for each other in a circle are all named.
+// for each other in a circle are all named, unless one of them has stopped looking.
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include <sched.h>
@@ -53,22 +53,6 @@ static void publish(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   l->published = awaits;
 }
 
-static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
-  char sentence[TR__SENTENCE], wait[160];
-  int used =
-      snprintf(sentence, sizeof sentence, "ranks wait for each other for %.1f s:", comm->job->options.deadline);
-  int rank = first;
-  for (int hop = 0; hop < 4 && rank >= 0 && used < (int)sizeof sentence; hop++) {
-    int next = atomic_load(&comm->job->page[rank].awaits);
-    tr__describe_wait(comm->job, rank, wait, sizeof wait);
-    used += snprintf(sentence + used, sizeof sentence - (size_t)used, "%s rank %d for rank %d in %s", hop ? "," : "",
-                     rank, next, wait);
-    rank = next == first ? -1 : next;
-  }
-  (void)l;
-  return tr__fail(comm, first, TR_ERR_TIMEOUT, "%s", sentence);
-}
-
 static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64_t now) {
   char who[TR__WHO], doing[120], wait[160];
   if (root < 0) {
@@ -82,6 +66,52 @@ static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64
   return tr__fail(comm, root, TR_ERR_TIMEOUT,
                   "%s made no progress for %.1f s: it was in %s; rank %d waits for it in %s", who,
                   (double)(now - l->root_since) * 1e-9, doing, waiter, wait);
+}
+
+// Ranks that wait show it by looking; one of the circle may say that it waits, but have been stopped since. Returns it if it is
+// on this host, or -1. This rank goes on looking, since others may be judging it.
+static int standing_in_circle(tr_comm *comm, int first) {
+  enum { HOPS = 8, NAP_NS = 10000000, NAPS = 20 };
+  uint64_t before[HOPS];
+  int ranks[HOPS], n = 0;
+  for (int rank = first; rank >= 0 && n < HOPS && (n == 0 || rank != first); n++) {
+    ranks[n] = rank;
+    before[n] = atomic_load(&comm->job->page[rank].looks);
+    rank = atomic_load(&comm->job->page[rank].awaits);
+  }
+  for (int i = 0; i < NAPS; i++) {
+    atomic_fetch_add(&tr__page(comm)->looks, 1);
+    tr_clock_sleep_ns(NAP_NS);
+  }
+  for (int i = 0; i < n; i++) {
+    int judged = ranks[i] != comm->rank && tr_comm_host(comm, ranks[i]) == tr_comm_host(comm, comm->rank);
+    if (judged && atomic_load(&comm->job->page[ranks[i]].looks) == before[i]) return ranks[i];
+  }
+  return -1;
+}
+
+static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
+  int still = standing_in_circle(comm, first), waiter = first;
+  if (still >= 0) {
+    for (int hop = 0; hop < TR__RANKS; hop++) {
+      int next = atomic_load(&comm->job->page[waiter].awaits);
+      if (next == still || next < 0) break;
+      waiter = next;
+    }
+    return blame(l, comm, still, waiter, tr_clock_ns());
+  }
+  char sentence[TR__SENTENCE], wait[160];
+  int used =
+      snprintf(sentence, sizeof sentence, "ranks wait for each other for %.1f s:", comm->job->options.deadline);
+  int rank = first;
+  for (int hop = 0; hop < 4 && rank >= 0 && used < (int)sizeof sentence; hop++) {
+    int next = atomic_load(&comm->job->page[rank].awaits);
+    tr__describe_wait(comm->job, rank, wait, sizeof wait);
+    used += snprintf(sentence + used, sizeof sentence - (size_t)used, "%s rank %d for rank %d in %s", hop ? "," : "",
+                     rank, next, wait);
+    rank = next == first ? -1 : next;
+  }
+  return tr__fail(comm, first, TR_ERR_TIMEOUT, "%s", sentence);
 }
 
 // The awaited rank has ended and, seen after that, still has not done its part.
@@ -111,6 +141,7 @@ static void forgive_gap(tr__ladder *l, int64_t last, int64_t now) {
 
 static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   TR_TRY(tr_comm_check(comm));
+  atomic_fetch_add_explicit(&tr__page(comm)->looks, 1, memory_order_relaxed);
   int root = -1, circle = 0, waiter = comm->rank;
   uint64_t beat = 0;
   if (awaits >= 0) {

@@ -79,7 +79,7 @@ tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
       "accumulate", "f32", "master", "f32", "kernels", run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program",
       binary_hash(), "layout", "dp", plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation",
       plan->accumulation, "grad_sync", c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums",
-      "aligned binary tree over ranks");
+      c->comm.order == TR_ORDER_ANY ? "any order" : "aligned binary tree over ranks");
   if (!json) return tr_error(TR_ERR_MEMORY, "no memory for the contract of the run");
   *out = json;
   return TR_OK;

@@ -292,6 +292,7 @@ tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_m
   launch.arena_nbyte = plan->arena_nbyte;
   launch.once_nbyte = plan->once_nbyte;
   launch.deadline = c->run.deadline;
+  launch.any_order = c->comm.order == TR_ORDER_ANY;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
   launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
   return tr_launch(&launch, life, user, NULL);

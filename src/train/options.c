@@ -191,6 +191,8 @@ const tr_option tr_train_options[] = {
      .help = "Sum gradients over ranks after the last micro-batch of a step, or after every one."},
     {.path = "comm.bucket", .type = TR_OPTION_INT, .offset = AT(comm.bucket), .def = "25MB", .min = 0, .max = HUGE_COUNT,
      .unit = "bytes", .alias = "reduce_bucket_size", .help = "Gradients are summed in pieces of at least this size while the backward pass goes on."},
+    {.path = "comm.order", .type = TR_OPTION_CHOICE, .offset = AT(comm.order), .def = "tree", .choices = "tree|any",
+     .help = "Sums over ranks in one order on every network, or in whichever is the fastest."},
 
     {.path = "run.ranks", .type = TR_OPTION_INT, .offset = AT(run.ranks), .def = "1", .min = 1, .max = 256, .unit = "ranks",
      .alias = "nproc-per-node", .help = "Ranks on this machine (also -n)."},

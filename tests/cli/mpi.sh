@@ -34,7 +34,7 @@ torch() {
     pids+=($!)
   done
   for ((r = ranks - 1; r >= 0; r--)); do
-    wait "${pids[r]}"
+    wait "${pids[r]}" 2>/dev/null
     rc=$?
   done
   cp "$work/out.0" "$work/out"

@@ -20,6 +20,7 @@
 // What the CHOICE settings hold, named after their words in the table. (optim.kind, lr.kind, comm.grad_sync and
 // run.launch are the enums of their modules.)
 typedef enum tr_compute_choice { TR_COMPUTE_F32, TR_COMPUTE_BF16 } tr_compute_choice;
+typedef enum tr_order_choice { TR_ORDER_TREE, TR_ORDER_ANY } tr_order_choice;
 typedef enum tr_weights_choice { TR_WEIGHTS_AUTO, TR_WEIGHTS_RANDOM } tr_weights_choice;
 typedef enum tr_family_choice {
   TR_FAMILY_GPT2,
@@ -91,6 +92,7 @@ typedef struct tr_train_config {
   struct {
     int grad_sync; // tr_grad_sync
     int64_t bucket;
+    int order; // tr_order_choice
   } comm;
   struct {
     int64_t ranks, threads; // threads -1: cores / ranks

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: full
+# timeout: 300
+# The conformance suite under mpirun (Open MPI and MPICH) with as many pretended hosts as there can be; and ranks started by
+# others that die or hang: the job ends with one sentence that names the rank.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/mpi.sh"
+run=("${tiny[@]}" run.deadline=5s)
+
+torch 2 env TRIREME_FAULT=rank=1,op=F,step=3,action=kill "$TRIREME" train "${run[@]}" train.folder="$work/torch-kill"
+if [ "$rc" != 6 ]; then fail "torch-kill: exit code $rc"; fi
+if [ "$(cat "$work/err")" != "$(grep -E '^trireme: rank 1 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err")" ]; then
+  fail "torch-kill: $(cat "$work/err")"
+fi
+torch 2 env TRIREME_FAULT=rank=0,op=F,step=3,action=kill "$TRIREME" train "${run[@]}" train.folder="$work/torch-kill-0"
+if ! grep -Eq '^trireme: rank 0 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err.1"; then fail "torch-kill-0: $(cat "$work/err")"; fi
+
+train "${run[@]}" train.folder="$work/forked-3" -n 3
+expect "forked 3" 0
+# ---- a start that hangs, and an MPI that is not there
+if [ -z "$(why_no_mpi openmpi)" ]; then
+  export TRIREME_PER_HOST=1
+  # shellcheck disable=SC2016 # the rank's shell expands it
+  mpi openmpi 2 bash -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then sleep 60; else exec "$@"; fi' _ \
+    "$TRIREME" train "${run[@]}" run.deadline=0.2s train.folder="$work/no-start"
+  if [ "$rc" != 7 ] || ! grep -Eq '^trireme: rank 0 \(pid [0-9]+\): MPI_Init_thread \(.*trireme-openmpi.so\) did not return within 2 s' "$work/err"; then
+    fail "a start that hangs: exit code $rc: $(said)"
+  fi
+  mpi openmpi 2 env TRIREME_MPI="$work/none.so" "$TRIREME" train "${run[@]}" train.folder="$work/no-mpi"
+  if [ "$rc" != 3 ] || ! grep -q 'trireme: cannot load MPI: .*none.so' "$work/err"; then fail "no MPI: exit code $rc: $(said)"; fi
+  unset TRIREME_PER_HOST
+fi
+
+for name in openmpi mpich; do
+  why=$(why_no_mpi "$name")
+  if [ -n "$why" ]; then
+    echo "$name is not tested: $why"
+    continue
+  fi
+  for each in 1 2; do
+    export TRIREME_PER_HOST=$each
+    mpi "$name" 3 "$TRIREME_BUILD/test_launch_external"
+    if [ "$rc" != 0 ] || [ "$(grep -o 'a rank conforms' "$work/out" | wc -l)" != 3 ]; then fail "$name, $each each: the conformance suite: $rc: $(said)"; fi
+  done
+  mpi "$name" 3 "$TRIREME" train "${run[@]}" train.folder="$work/$name-2-each"
+  if [ "$rc" != 0 ]; then fail "$name-2-each: exit code $rc: $(said)"; fi
+  same_run "$name-2-each" "$work/$name-2-each" "$work/forked-3"
+  # Rank 2 is alone on its pretended host, so what it last told of itself may be old.
+  mpi "$name" 3 env TRIREME_FAULT=rank=2,op=F,step=3,action=stop "$TRIREME" train "${run[@]}" run.deadline=2s train.folder="$work/$name-stop"
+  if [ "$rc" = 0 ] || ! grep -Eq 'rank 2 \(pid [0-9]+ on .*#2\) made no progress for [0-9.]+ s' "$work/err"; then fail "$name-stop: $rc: $(said)"; fi
+  unset TRIREME_PER_HOST
+  mpi "$name" 2 env TRIREME_FAULT=rank=1,op=F,step=3,action=stop "$TRIREME" train "${run[@]}" run.deadline=2s train.folder="$work/$name-stop-1"
+  if [ "$rc" = 0 ] || ! grep -Eq 'rank 1 \(pid [0-9]+\) made no progress for [0-9.]+ s: it was in F of step 3.*; rank 0 waits for it in' "$work/err"; then fail "$name-stop-1: $rc: $(said)"; fi
+  mpi "$name" 2 env TRIREME_FAULT=rank=1,op=F,step=3,action=kill "$TRIREME" train "${run[@]}" train.folder="$work/$name-kill"
+  if [ "$rc" = 0 ]; then fail "$name-kill: exit code 0: $(said)"; fi
+  # MPICH's mpirun kills the others at once, before they can speak.
+  if [ "$name" = openmpi ] && ! grep -Eq 'rank 1 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err"; then fail "$name-kill: $(said)"; fi
+  wait_until nobody_left || fail "$name: processes left: $(pgrep -af "$work")"
+done
+finish

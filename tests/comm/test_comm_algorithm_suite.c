@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// tier: full
+// timeout: 900
+// The whole conformance suite over every algorithm, each demanded through TRIREME_COMM, with whole messages and many strands.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/demand.h"
+
+static const int all[] = {2, 3, 4, 5, 6, 7, 8, 0}, powers[] = {2, 4, 8, 0}, pairs[] = {4, 6, 8, 0}, fours[] = {8, 0},
+                 short_last[] = {3, 5, 7, 0};
+
+static const struct {
+  const char *demand;
+  const int *sizes;
+} demands[] = {
+    {"direct", all},
+    {"allreduce=doubling,barrier=doubling", all},
+    {"tree", all},
+    {"star", all},
+    {"chain", all},
+    {"bruck", all},
+    {"halving", powers},
+    {"doubling", powers},
+    {"hierarchical/2", pairs},
+    {"hierarchical/4", fours},
+    {"leaders/2", short_last},
+    {"leaders/4", short_last + 1},
+};
+enum { DEMANDS = sizeof demands / sizeof *demands };
+
+static void whole_messages_conform(void **state) {
+  (void)state;
+  for (int i = 0; i < DEMANDS; i++)
+    over(demands[i].sizes, (trial){.demand = demands[i].demand, .large = 12007, .whole = 1});
+}
+
+static void many_strands_conform(void **state) {
+  (void)state;
+  for (int i = 0; i < DEMANDS; i++)
+    over(demands[i].sizes,
+         (trial){.demand = demands[i].demand, .large = 12007, .wire = 3000, .requests = 1, .delays = i % 2});
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(whole_messages_conform),
+      cmocka_unit_test(many_strands_conform),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
