@@ -128,7 +128,8 @@ static double tensor_traffic(const scope *s, double sums) {
   tr__links group = tr__links_of(s->c, s->p->tp, 1);
   double bytes = s->tokens * s->h * 2;
   double one = s->p->sequence_parallel ? 2 * tr__gather_time(s->c, group, bytes) : tr__sum_time(s->c, group, bytes);
-  return sums * one * (s->p->hides_tp ? 1 - s->fit->hide_tp : 1);
+  int hides = s->p->hides_tp && !group.crosses; // copies between hosts are not cut into the products' tiles
+  return sums * one * (hides ? 1 - s->fit->hide_tp : 1);
 }
 
 // Keys and values travel round the context-parallel ring beside the layer that uses them; what is longer than a share of it

@@ -282,10 +282,9 @@ static void read_node(const reader *r, tr_run *run) {
   run->plan.number = TR_PLAN_FP16;
 }
 
-// What rows do not say was chosen so that it fitted: the least recomputation that does.
+// What rows do not say was chosen so that it fitted: the least recomputation of parts that does.
 static void least_recompute(tr_run *run) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS,
-                                           TR_RECOMPUTE_HALF, TR_RECOMPUTE_FULL};
+  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS};
   if (tr_workload_check(&run->model) < 0 || tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) return;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     tr_footprint m;
