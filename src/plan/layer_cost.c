@@ -170,6 +170,8 @@ static double again_time(const scope *s, pass products, pass core, pass light, p
   return 0;
 }
 
+// Sums of input gradients are a little longer than what they hide behind in the smallest published model.
+static const double UNHIDDEN = 0.2;
 tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int experts) {
   scope s = scope_of(p, w, c);
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn;
@@ -183,7 +185,7 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   double backward = products.backward + core.backward + light.backward + expert.backward;
   out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
   int full = p->recompute == TR_RECOMPUTE_FULL;
-  out.tp = tensor_traffic(&s, 4);
+  out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
   out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);
   out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
   if (experts) {

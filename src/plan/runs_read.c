@@ -115,6 +115,8 @@ static void read_program(const reader *r, tr_plan *p) {
   p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
   p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
+  p->hides_input_grads =
+      has(framework, "Megatron-LM") && count(r, "year", 2024) >= 2022 && !has(framework, "no overlap");
   p->hides_ep = has(notes, "all-to-all overlap");
   p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
   p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
