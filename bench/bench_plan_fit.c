@@ -31,7 +31,7 @@ static const struct {
               {"B300-SXM", "B200-SXM"},
               {"GB300", "GB200"},
               {"MI325X", "H100-SXM-80"},
-              {"MI300X", "MI325X"},
+
               {"TPUv4", "A100-SXM-80"},
               {"V100-SXM3-32", "A100-SXM-80"},
               {"V100-SXM3-32 (DGX-2)", "V100-SXM3-32"},

@@ -175,7 +175,7 @@ static const double UNHIDDEN = 0.2;
 tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int experts) {
   scope s = scope_of(p, w, c);
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn;
-  double host = 1e-6 * s.fit->layer_us * (experts ? 2.5 : 1);
+  double host = 1e-6 * (experts ? s.fit->expert_layer_us : s.fit->layer_us);
   pass products = attention_products(&s), core = attention_core(&s), expert = {0, 0};
   if (ffn > 0) add(&products, mlp(&s, ffn / s.tp, s.tokens), 1);
   if (experts) expert = expert_products(&s);
