@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Fits the planner's efficiencies, one set per kind of device, on published runs, and cross-validates: every source is
-// predicted with efficiencies fitted on all others.
+// predicted with efficiencies fitted on all others, and every fifth of the models likewise.
 //
 //   bench_plan_fit RUNS.csv [MORE.csv ...] [--write presets/devices] [--cross] [--only DEVICE]
 //
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { TABLES = 8, FIT_MOST = 32, SWEEPS = 60, RUNS_MOST = 4096, GROUPS = 1024 };
+enum { TABLES = 8, FIT_MOST = 32, SWEEPS = 60, RUNS_MOST = 4096, GROUPS = 1024, FOLDS = 5 };
 static const double PULL = 0.6, ORDER = 0.5, SHARE = 0.85;
 
 // Fitted in this order; each prior before its relatives.
@@ -31,7 +31,7 @@ static const struct {
               {"B300-SXM", "B200-SXM"},
               {"GB300", "GB200"},
               {"MI325X", "H100-SXM-80"},
-              {"MI300X", "MI325X"},
+
               {"TPUv4", "A100-SXM-80"},
               {"V100-SXM3-32", "A100-SXM-80"},
               {"V100-SXM3-32 (DGX-2)", "V100-SXM3-32"},
@@ -44,7 +44,7 @@ typedef struct bench {
   tr_run *run[RUNS_MOST]; // all that are timed, over the tables
   double weight[RUNS_MOST];
   size_t n;
-  tr_efficiency fit[FAMILY];
+  tr_efficiency fit[FAMILY], standard; // the table's defaults: the prior of those without relatives
   const tr_option *row;
   size_t nrow;
 } bench;
@@ -134,12 +134,25 @@ static double descend(const problem *p, tr_efficiency *fit) {
   return best;
 }
 
-static void collect(bench *b, const char *device, const char *without, problem *p) {
+// Runs that are left out of a fit: those of one source, or one fifth of all models (all runs of a model together).
+typedef struct left_out {
+  const char *source;
+  int fold; // 1 to FOLDS, 0: none
+} left_out;
+
+static int fold_of(const tr_run *run) {
+  return 1 + (int)(tr_hash_bytes(run->model_name, strlen(run->model_name)) % FOLDS);
+}
+
+static int is_out(const tr_run *run, left_out out) {
+  return out.fold ? fold_of(run) == out.fold : out.source && strcmp(run->source, out.source) == 0;
+}
+
+static void collect(bench *b, const char *device, left_out out, problem *p) {
   p->b = b;
   p->n = 0;
   for (size_t i = 0; i < b->n; i++)
-    if (strcasecmp(b->run[i]->device_name, device) == 0 && (!without || strcmp(b->run[i]->source, without) != 0))
-      p->member[p->n++] = i;
+    if (strcasecmp(b->run[i]->device_name, device) == 0 && !is_out(b->run[i], out)) p->member[p->n++] = i;
 }
 
 static size_t index_of(const char *device) {
@@ -148,14 +161,14 @@ static size_t index_of(const char *device) {
   return k;
 }
 
-// Fits the k-th device of the family, without a source where one is named.
-static void fit_device(bench *b, size_t k, const char *without, tr_efficiency *fit) {
+// Fits the k-th device of the family, starting at its prior.
+static void fit_device(bench *b, size_t k, left_out out, tr_efficiency *fit) {
   static problem p;
-  collect(b, family[k].device, without, &p);
-  tr_efficiency prior = family[k].prior ? b->fit[index_of(family[k].prior)] : *fit;
+  collect(b, family[k].device, out, &p);
+  tr_efficiency prior = family[k].prior ? b->fit[index_of(family[k].prior)] : b->standard;
   p.prior = &prior;
   p.pull = PULL;
-  if (!without) *fit = prior;
+  *fit = prior;
   if (p.n > 0) (void)descend(&p, fit);
 }
 
@@ -170,7 +183,7 @@ static void spread(bench *b, size_t k) {
   static double error[RUNS_MOST];
   static problem p;
   double term[TR_TERM_COUNT];
-  collect(b, family[k].device, NULL, &p);
+  collect(b, family[k].device, (left_out){0}, &p);
   for (size_t i = 0; i < p.n; i++) {
     tr_run *run = b->run[p.member[i]];
     run->cluster.device.fit = b->fit[k];
@@ -193,35 +206,48 @@ static void apply(bench *b) {
   for (size_t t = 0; t < b->ntable; t++) tr_runs_predict(&b->table[t]);
 }
 
-static void cross_validate(bench *b) {
-  printf("\nleave one source out\n");
-  for (size_t k = 0; k < FAMILY; k++) {
-    const char *seen[128];
-    size_t nseen = 0;
-    for (size_t i = 0; i < b->n; i++) {
-      tr_run *run = b->run[i];
-      size_t s = 0;
-      if (strcmp(run->device_name, family[k].device) != 0) continue;
-      while (s < nseen && strcmp(seen[s], run->source) != 0) s++;
-      if (s < nseen || nseen == 128) continue;
-      seen[nseen++] = run->source;
-      tr_efficiency fit = b->fit[k];
-      fit_device(b, k, run->source, &fit);
-      for (size_t j = 0; j < b->n; j++) {
-        tr_run *other = b->run[j];
-        if (strcmp(other->device_name, run->device_name) != 0 || strcmp(other->source, run->source) != 0) continue;
-        double term[TR_TERM_COUNT];
-        other->cluster.device.fit = fit;
-        other->predicted_step = tr_predict_step(&other->plan, &other->model, &other->cluster, term);
-      }
-    }
+static void predict_without(bench *b, size_t k, left_out out) {
+  tr_efficiency fit;
+  fit_device(b, k, out, &fit);
+  for (size_t j = 0; j < b->n; j++) {
+    tr_run *run = b->run[j];
+    double term[TR_TERM_COUNT];
+    if (strcmp(run->device_name, family[k].device) != 0 || !is_out(run, out)) continue;
+    run->cluster.device.fit = fit;
+    run->predicted_step = tr_predict_step(&run->plan, &run->model, &run->cluster, term);
   }
+}
+
+static void without_each_source(bench *b, size_t k) {
+  const char *seen[128];
+  size_t n = 0;
+  for (size_t i = 0; i < b->n; i++) {
+    size_t s = 0;
+    if (strcmp(b->run[i]->device_name, family[k].device) != 0) continue;
+    while (s < n && strcmp(seen[s], b->run[i]->source) != 0) s++;
+    if (s < n || n == 128) continue;
+    seen[n++] = b->run[i]->source;
+    predict_without(b, k, (left_out){.source = b->run[i]->source});
+  }
+}
+
+static void summarise(bench *b) {
   for (size_t t = 0; t < b->ntable; t++) {
     tr_text text = {0};
     tr_runs_summary(&b->table[t], &text);
     printf("%s\n", text.data);
     tr_text_free(&text);
   }
+}
+
+static void cross_validate(bench *b) {
+  printf("\nleave one source out\n");
+  for (size_t k = 0; k < FAMILY; k++) without_each_source(b, k);
+  summarise(b);
+  printf("leave a fifth of the models out\n");
+  for (size_t k = 0; k < FAMILY; k++)
+    for (int fold = 1; fold <= FOLDS; fold++) predict_without(b, k, (left_out){.fold = fold});
+  summarise(b);
 }
 
 static void write_fit(bench *b, size_t k, const char *folder, size_t nrun) {
@@ -276,24 +302,24 @@ int main(int argc, char **argv) {
   }
   b.row = tr_device_fit_rows(&b.nrow);
   gather(&b);
+  for (size_t i = 0; i < b.nrow; i++) { // defaults are texts
+    double value = 0;
+    if (tr_parse_real(b.row[i].def, &value) < 0) stop(b.row[i].path);
+    *value_of(&b, &b.standard, i) = value;
+  }
   for (size_t k = 0; k < FAMILY; k++) {
     tr_device device;
     if (tr_device_load(family[k].device, &device) < 0) stop(family[k].device);
     b.fit[k] = device.fit;
     tr_device_unload(&device);
-    if (!only || strcmp(only, family[k].device) == 0) fit_device(&b, k, NULL, &b.fit[k]);
+    if (!only || strcmp(only, family[k].device) == 0) fit_device(&b, k, (left_out){0}, &b.fit[k]);
     static problem p;
-    collect(&b, family[k].device, NULL, &p);
+    collect(&b, family[k].device, (left_out){0}, &p);
     spread(&b, k);
     if (folder && p.n > 0) write_fit(&b, k, folder, p.n);
   }
   apply(&b);
-  for (size_t t = 0; t < b.ntable; t++) {
-    tr_text text = {0};
-    tr_runs_summary(&b.table[t], &text);
-    printf("\n%s", text.data);
-    tr_text_free(&text);
-  }
+  summarise(&b);
   if (cross) cross_validate(&b);
   return 0;
 }

@@ -167,19 +167,26 @@ static void print_split(const tr_prediction *x) {
     if (x->memory.item[i] > 0) printf("  %-16s %8.2f\n", tr_memory_item_name(i), x->memory.item[i] / 1e9);
 }
 
-static void print_families(const tr_search_result *f) {
-  double best = f->top[0].prediction.step;
-  printf("families of plans, best first value of each knob against the winner\n");
-  for (size_t i = 0; i < f->nfamily; i++) {
-    const tr_search_family *x = &f->family[i];
-    char value[24];
-    snprintf(value, sizeof value, "%lld", (long long)x->value);
-    if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", recompute_name[x->value]);
-    if (x->step > 0)
-      printf("  %-9s %-6s %9.3f s, %+5.1f %%\n", x->knob, value, x->step, 100 * (x->step / best - 1));
-    else
-      printf("  %-9s %-6s does not fit: its smallest plan lacks %.1f GB\n", x->knob, value, x->overflow / 1e9);
-  }
+static void print_family(const tr_search_family *x, double best) {
+  char value[24];
+  snprintf(value, sizeof value, "%lld", (long long)x->value);
+  if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", recompute_name[x->value]);
+  if (x->step > 0)
+    printf("  %-9s %-6s %9.3f s, %+5.1f %%\n", x->knob, value, x->step, 100 * (x->step / best - 1));
+  else
+    printf("  %-9s %-6s does not fit: its smallest plan lacks %.1f GB\n", x->knob, value, x->overflow / 1e9);
+}
+
+static int by_knob(const void *a, const void *b) {
+  const tr_search_family *x = a, *y = b;
+  int order = strcmp(x->knob, y->knob);
+  return order ? order : (x->value > y->value) - (x->value < y->value);
+}
+
+static void print_families(tr_search_result *f) {
+  printf("the best plan with each value of each knob, against the best of all\n");
+  qsort(f->family, f->nfamily, sizeof *f->family, by_knob);
+  for (size_t i = 0; i < f->nfamily; i++) print_family(&f->family[i], f->top[0].prediction.step);
 }
 
 // What binds: the winner again with one resource doubled.

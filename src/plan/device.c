@@ -52,6 +52,7 @@ static const tr_option device_rows[] = {
     REAL("fit.passes", AT(fit.passes), "9", 4, 40, "", "Passes over a layer's wide tensors in programs that fuse little."),
     REAL("fit.touch", AT(fit.touch), "2", 0, 80, "bytes", "Moved per parameter and micro-batch: weights read, gradients added up."),
     REAL("fit.layer", AT(fit.layer_us), "1200", 0, 20000, "us", "Host time of a layer's forward pass."),
+    REAL("fit.expert_layer", AT(fit.expert_layer_us), "3000", 0, 40000, "us", "The same of a layer with experts."),
     REAL("fit.link", AT(fit.link), "0.65", 0.05, 0.95, "", "Share of the links' bandwidth that collectives reach."),
     REAL("fit.link_latency", AT(fit.link_us), "80", 0, 2000, "us", "Time of a collective besides its bytes."),
     REAL("fit.network", AT(fit.network), "0.9", 0.05, 0.98, "", "Share of the network that collectives reach."),
@@ -63,7 +64,7 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 22
+#define FIT_COUNT 23
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };

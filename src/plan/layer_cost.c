@@ -128,7 +128,8 @@ static double tensor_traffic(const scope *s, double sums) {
   tr__links group = tr__links_of(s->c, s->p->tp, 1);
   double bytes = s->tokens * s->h * 2;
   double one = s->p->sequence_parallel ? 2 * tr__gather_time(s->c, group, bytes) : tr__sum_time(s->c, group, bytes);
-  return sums * one * (s->p->hides_tp ? 1 - s->fit->hide_tp : 1);
+  int hides = s->p->hides_tp && !group.crosses; // copies between hosts are not cut into the products' tiles
+  return sums * one * (hides ? 1 - s->fit->hide_tp : 1);
 }
 
 // Keys and values travel round the context-parallel ring beside the layer that uses them; what is longer than a share of it
@@ -169,10 +170,12 @@ static double again_time(const scope *s, pass products, pass core, pass light, p
   return 0;
 }
 
+// Sums of input gradients are a little longer than what they hide behind in the smallest published model.
+static const double UNHIDDEN = 0.2;
 tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int experts) {
   scope s = scope_of(p, w, c);
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn;
-  double host = 1e-6 * s.fit->layer_us * (experts ? 2.5 : 1);
+  double host = 1e-6 * (experts ? s.fit->expert_layer_us : s.fit->layer_us);
   pass products = attention_products(&s), core = attention_core(&s), expert = {0, 0};
   if (ffn > 0) add(&products, mlp(&s, ffn / s.tp, s.tokens), 1);
   if (experts) expert = expert_products(&s);
@@ -182,7 +185,7 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   double backward = products.backward + core.backward + light.backward + expert.backward;
   out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
   int full = p->recompute == TR_RECOMPUTE_FULL;
-  out.tp = tensor_traffic(&s, 4);
+  out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
   out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);
   out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
   if (experts) {

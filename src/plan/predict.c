@@ -141,21 +141,25 @@ static double weights_time(const tr_plan *p, const tr_cluster *c, tr__local para
   return time;
 }
 
+// One pass over gradients, master weights and moments, at the rate of long copies (measured: A100 0.77, H100 0.75).
+static const double COPY = 0.76;
 static double update_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
   double parts = p->zero >= 1 ? shards(p, c).ranks : 1;
   double expert_parts = p->zero >= 1 ? fmax((double)(p->dp * p->cp * p->tp / p->ep), 1) : 1;
   double n = params.dense / parts + params.experts / expert_parts;
-  return 30 * n / (c->device.memory_gbs * 1e9 * c->device.fit.memory);
+  return 30 * n / (c->device.memory_gbs * 1e9 * COPY);
 }
 
-// Messages between stages, each way once per micro-batch and chunk; programs that overlap hide most of them.
+// Messages between stages, per micro-batch: two exchanges in turn, or, where chunks interleave, one both ways per chunk;
+// programs that overlap hide most of them.
 static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   if (p->pp <= 1) return 0;
   double bytes = (double)(p->micro * p->sequence * w->width) * 2 / (double)p->cp;
   if (!p->waits) bytes /= (double)p->tp; // each sends its part
   int crosses = p->tp * p->cp * p->dp >= c->domain;
   double one = tr__send_time(c, crosses, bytes);
-  return 2 * (double)p->vpp * one * (p->hides_grads ? 0.3 : 1);
+  double exchanges = p->vpp > 1 ? (double)p->vpp : 2;
+  return exchanges * one * (p->hides_grads ? 0.3 : 1);
 }
 
 double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double term[TR_TERM_COUNT]) {

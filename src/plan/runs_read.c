@@ -115,6 +115,8 @@ static void read_program(const reader *r, tr_plan *p) {
   p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
   p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
+  p->hides_input_grads =
+      has(framework, "Megatron-LM") && count(r, "year", 2024) >= 2022 && !has(framework, "no overlap");
   p->hides_ep = has(notes, "all-to-all overlap");
   p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
   p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
@@ -282,10 +284,9 @@ static void read_node(const reader *r, tr_run *run) {
   run->plan.number = TR_PLAN_FP16;
 }
 
-// What rows do not say was chosen so that it fitted: the least recomputation that does.
+// What rows do not say was chosen so that it fitted: the least recomputation of parts that does.
 static void least_recompute(tr_run *run) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS,
-                                           TR_RECOMPUTE_HALF, TR_RECOMPUTE_FULL};
+  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS};
   if (tr_workload_check(&run->model) < 0 || tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) return;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     tr_footprint m;

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum { BINS = 8192 };
-static const double BIN = 0.004, BIN_FIRST = -14; // of ln(seconds): a microsecond to decades
+enum { BINS = 16384, MICRO_MOST = 64, TOKENS_LEAST = 512 }; // fewer tokens per rank are no use
+static const double BIN = 0.002, BIN_FIRST = -14;           // of ln(seconds): a microsecond to decades
 
 typedef struct search {
   const tr_workload *w;
@@ -29,6 +29,14 @@ typedef struct search {
 static size_t bin_of(double step) {
   double at = (log(step) - BIN_FIRST) / BIN;
   return at < 0 ? 0 : at >= BINS ? BINS - 1 : (size_t)at;
+}
+
+// How many plans take at most `step`, to a share of a bin.
+static int64_t plans_below(const search *s, double step) {
+  size_t last = bin_of(step);
+  double n = 0, inside = (log(step) - BIN_FIRST) / BIN - (double)last;
+  for (size_t i = 0; i < last; i++) n += s->steps[i];
+  return (int64_t)(n + inside * s->steps[last] + 0.5);
 }
 
 void tr_search_options_init(tr_search_options *options) {
@@ -152,7 +160,6 @@ static void over_states(search *s, tr_plan *p, double products) {
   for (int zero = 0; zero <= 3; zero++) {
     if (s->o->fixed_zero >= 0 && s->o->fixed_zero != zero) continue;
     if (zero > 0 && p->dp * p->cp == 1) continue;
-    if (zero >= 2 && p->pp > 1) continue; // weights and gradients would be gathered again for every micro-batch
     p->zero = zero;
     if (!states_fit(s, p)) {
       s->out->too_big++;
@@ -194,16 +201,12 @@ static void over_stages(search *s, tr_plan *p, double products) {
 
 static void over_experts(search *s, tr_plan *p) {
   int64_t most = s->w->experts > 0 ? s->w->experts : 1;
-  for (int64_t ep = 1; ep <= most; ep *= 2) {
-    if (!free_or(s->o->fixed.ep, ep) || (s->w->experts > 0 && s->w->experts % ep != 0)) continue;
+  for (int64_t ep = 1; ep <= most; ep++) {
+    if (!free_or(s->o->fixed.ep, ep) || most % ep != 0) continue;
     p->ep = ep;
-    for (int64_t micro = 1; micro <= 64 && micro <= p->batch; micro *= 2) {
-      if (!free_or(s->o->fixed.micro, micro)) continue;
+    for (int64_t micro = 1; micro <= MICRO_MOST && micro <= p->batch; micro++) {
+      if (p->batch % micro != 0 || !free_or(s->o->fixed.micro, micro)) continue;
       p->micro = micro;
-      over_stages(s, p, products_of(s, p));
-    }
-    if (s->o->fixed.micro > 0 && (s->o->fixed.micro & (s->o->fixed.micro - 1)) != 0) { // no power of two
-      p->micro = s->o->fixed.micro;
       over_stages(s, p, products_of(s, p));
     }
   }
@@ -212,8 +215,8 @@ static void over_experts(search *s, tr_plan *p) {
 static void over_cuts(search *s, tr_plan *p) {
   for (int64_t tp = 1; tp <= s->w->heads && tp <= s->devices; tp++) {
     if (s->devices % tp != 0 || s->w->heads % tp != 0 || !free_or(s->o->fixed.tp, tp)) continue;
-    if (tp > s->c->domain && s->o->fixed.tp == 0 && tp > 2 * s->c->domain) continue;
-    for (int64_t cp = 1; cp <= p->sequence / 512 + 1 && tp * cp <= s->devices; cp *= 2) {
+    if (tp > 2 * s->c->domain && s->o->fixed.tp == 0) continue; // sums over that many hosts never pay
+    for (int64_t cp = 1; cp <= p->sequence / TOKENS_LEAST + 1 && tp * cp <= s->devices; cp++) {
       if (s->devices % (tp * cp) != 0 || p->sequence % cp != 0 || !free_or(s->o->fixed.cp, cp)) continue;
       p->tp = tp;
       p->cp = cp;
@@ -253,6 +256,6 @@ tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const t
   *out = (tr_search_result){0};
   tr_plan plan = options->fixed;
   over_cuts(&s, &plan);
-  for (size_t i = 0; i <= bin_of(s.best * (1 + cluster->device.fit.p90)); i++) out->near += s.steps[i];
+  out->near = plans_below(&s, s.best * (1 + cluster->device.fit.p90));
   return out->n ? TR_OK : nothing(&s);
 }

@@ -40,6 +40,7 @@ static inline tr_cluster case_cluster(int64_t devices) {
                          .touch = 16,
                          .memory = 0.6,
                          .layer_us = 600,
+                         .expert_layer_us = 1500,
                          .link = 0.7,
                          .link_us = 30,
                          .network = 0.7,

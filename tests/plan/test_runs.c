@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// tier: quick
+// timeout: 60
+// Holds predictions against published runs: the marks that they must reach, overall, in order, in memory, and on one node;
+// plans that ran out of memory are called so; contrasts between runs come out on the right side; damaged tables are
+// refused by row.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "trireme/base/file.h"
+#include "trireme/plan/runs.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tr_runs runs, node;
+
+static int load(void **state) {
+  (void)state;
+  setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 1);
+  if (tr_runs_load(TRIREME_TEST_DATA "/plan/published-runs.csv", &runs) < 0) return -1;
+  if (tr_runs_load(TRIREME_TEST_DATA "/plan/vtrain-single-node.csv", &node) < 0) return -1;
+  tr_runs_predict(&runs);
+  tr_runs_predict(&node);
+  return 0;
+}
+
+static int unload(void **state) {
+  (void)state;
+  tr_runs_unload(&runs);
+  tr_runs_unload(&node);
+  return 0;
+}
+
+static void at_most(const char *what, double value, double most) {
+  if (!(value <= most)) fail_msg("%s is %.4f, above %.4f", what, value, most);
+}
+
+static void marks(void **state) {
+  (void)state;
+  tr_score a = tr_runs_score(&runs, "A", NULL);
+  assert_true(a.n > 450);
+  at_most("the median error of tier A", a.median, 0.08);
+  at_most("the 90th percentile of tier A", a.p90, 0.20);
+  at_most("the mean on Korthikanti's rows",
+          tr_runs_score(&runs, "A", "Korthikanti et al. 2022 (arXiv 2205.05198) Table 5").mean, 0.0365);
+  tr_ranking r = tr_runs_ranking(&runs);
+  assert_true(r.pairs > 900);
+  at_most("the share of pairs in the wrong order", 1 - r.ordered, 0.15);
+  at_most("the regret of the favourite", r.regret, 0.03);
+  tr_score one = tr_runs_score(&node, "S", NULL);
+  assert_int_equal(one.n, 728);
+  at_most("the mean error on one node", one.mean, 0.12);
+  at_most("the median error of memory", tr_runs_memory_score(&runs).median, 0.05);
+}
+
+static const tr_run *run_of(const char *id) {
+  for (size_t i = 0; i < runs.n; i++)
+    if (strcmp(runs.run[i].id, id) == 0) return &runs.run[i];
+  fail_msg("no row %s", id);
+  return NULL;
+}
+
+// Rows whose measured order the predictions must keep, faster first.
+static void contrasts(void **state) {
+  (void)state;
+  static const char *const pair[][2] = {
+      {"822", "777"},                 // BLOOM, 384 A100: tp 4 x pp 12 against tp 8 x pp 6
+      {"800", "802"},                 // 128 heads of 108 elements
+      {"895", "887"},                 // 7B on 1,024: states sharded over 8 ranks against all
+      {"527", "526"},                 // 405B: interleaved against plain stages
+      {"533", "532"},                 // asynchronous tensor parallelism
+      {"34", "28"},                   // 175B on 384: tp 8 x pp 12 against ZeRO-3
+      {"36", "30"},                   // and on 1,536
+      {"57", "56"},                   // selective against full recomputation
+      {"61", "60"},   {"496", "499"}, // Qwen3-235B: expert parallelism 32 against tp 4
+  };
+  for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+    const tr_run *fast = run_of(pair[i][0]), *slow = run_of(pair[i][1]);
+    double per_sample = slow->predicted_step / (double)slow->plan.batch * (double)fast->plan.batch;
+    if (fast->predicted_step >= per_sample) fail_msg("row %s is not faster than row %s", pair[i][0], pair[i][1]);
+  }
+}
+
+static void out_of_memory(void **state) {
+  (void)state;
+  size_t called = 0, wrongly = 0, ran = 0;
+  for (size_t i = 0; i < runs.n; i++) {
+    const tr_run *run = &runs.run[i];
+    tr_prediction x;
+    if (*run->why) continue;
+    tr_predict(&run->plan, &run->model, &run->cluster, &x);
+    if (run->out_of_memory && x.fits) fail_msg("row %s ran out of memory, but is said to fit", run->id);
+    called += run->out_of_memory != 0;
+    wrongly += run->step > 0 && !x.fits;
+    ran += run->step > 0;
+  }
+  assert_true(called >= 7);
+  at_most("the share of runs that are said not to fit", (double)wrongly / (double)ran, 0.1);
+}
+
+static void zero_states(void **state) {
+  (void)state;
+  static const struct {
+    const char *id;
+    double gb;
+  } row[] = {{"1215", 120}, {"1216", 31.4}, {"1217", 16.6}, {"1218", 1.9}};
+  for (size_t i = 0; i < 4; i++) {
+    double got = run_of(row[i].id)->predicted_memory;
+    if (got < row[i].gb * 0.98 || got > row[i].gb * 1.02)
+      fail_msg("row %s: %.3f GB, not %.1f", row[i].id, got, row[i].gb);
+  }
+}
+
+static void row_for_row(void **state) {
+  (void)state;
+  tr_text text = {0};
+  size_t lines = 0;
+  tr_runs_csv(&runs, &text);
+  for (const char *c = text.data; *c; c++) lines += *c == '\n';
+  assert_int_equal(lines, runs.n + 1);
+  tr_text_free(&text);
+}
+
+static void damaged(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *says;
+  } bad[] = {{"", "is empty"},
+             {"id,gpu\n1,x\n", "no column 'n_gpus'"},
+             {"id,n_gpus\n1\n", "row 1 has 1 columns"},
+             {"id,n_gpus\n\"1,2\n", "row 1 has 1 columns"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char path[] = "/tmp/trireme-runs-XXXXXX";
+    tr_runs out;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(tr_file_write_all(fd, bad[i].text, strlen(bad[i].text), path), TR_OK);
+    close(fd);
+    assert_int_equal(tr_runs_load(path, &out), TR_ERR_DATA);
+    unlink(path);
+    if (!strstr(tr_status_text(), bad[i].says)) fail_msg("'%s' does not say '%s'", tr_status_text(), bad[i].says);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(marks),         cmocka_unit_test(contrasts),
+                                     cmocka_unit_test(out_of_memory), cmocka_unit_test(zero_states),
+                                     cmocka_unit_test(row_for_row),   cmocka_unit_test(damaged)};
+  return cmocka_run_group_tests(tests, load, unload);
+}
