@@ -32,7 +32,7 @@ static tr_status run_word(int argc, char **argv) {
   size_t n;
   const tr__plan_word *word = tr__plan_words(&n);
   if (argc < 2)
-    return tr__cli_usage("plan", "give --model, --cluster and --batch, or a word, as in trireme plan tree");
+    return tr__cli_usage("plan", "give a word, as in trireme plan tree, or --model, --cluster and --batch");
   if (argv[1][0] == '-') return tr__plan_search(argc, argv);
   for (size_t i = 0; i < n; i++)
     if (strcmp(argv[1], word[i].name) == 0) return word[i].run(argc - 1, argv + 1);
