@@ -428,6 +428,11 @@ void tr__reduce_avx2(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc
                      char *const *dst, size_t n);
 void tr__reduce_avx512(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
                        char *const *dst, size_t n);
+// memcpy between what different cores have in their caches.
+void tr__copy(char *dst, const char *src, size_t nbyte);
+void tr__copy_base(char *dst, const char *src, size_t nbyte);
+void tr__copy_avx2(char *dst, const char *src, size_t nbyte);
+void tr__copy_avx512(char *dst, const char *src, size_t nbyte);
 // Reduce-scatter-v: `count` elements of this rank's part are written now; tell of all whole grains of them.
 void tr__tell_part(tr_request *r, size_t count);
 

@@ -20,3 +20,12 @@ void tr__reduce(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, con
   case TR_ISA_BASE: tr__reduce_base(type, dst_type, op, nsrc, src, ndst, dst, n); break;
   }
 }
+
+void tr__copy(char *dst, const char *src, size_t nbyte) {
+  switch (tr_cpu_isa()) {
+  case TR_ISA_AMX:
+  case TR_ISA_AVX512: tr__copy_avx512(dst, src, nbyte); break;
+  case TR_ISA_AVX2: tr__copy_avx2(dst, src, nbyte); break;
+  case TR_ISA_BASE: tr__copy_base(dst, src, nbyte); break;
+  }
+}

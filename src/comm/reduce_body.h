@@ -188,9 +188,12 @@ INLINE void block(tr_dtype type, tr_dtype to, tr_reduce_op op, int nsrc, const c
     block_f32(type, to, op, nsrc, src, offset, n, out);
 }
 
-// The cores here have far fewer misses in flight than the memory could serve: ask for what comes AHEAD bytes later.
-INLINE void fetch_ahead(int nsrc, const char *const *src, size_t offset, size_t nbyte) {
-  enum { AHEAD = 4096, LINE = 64 };
+// The cores here have far fewer misses in flight than the memory could serve: ask for what comes AHEAD bytes later, not
+// beyond the end, where others may be at work.
+enum { AHEAD = 4096, LINE = 64 };
+
+INLINE void fetch_ahead(int nsrc, const char *const *src, size_t offset, size_t nbyte, size_t end) {
+  if (offset + AHEAD + nbyte > end) return;
   for (int i = 0; i < nsrc; i++)
     for (size_t at = 0; at < nbyte; at += LINE) __builtin_prefetch(src[i] + offset + AHEAD + at);
 }
@@ -212,38 +215,74 @@ INLINE void pair_one(const char *const *src, int ndst, char *const *dst, size_t 
   for (int j = 0; j < ndst; j++) memcpy(dst[j] + at, &a, sizeof a);
 }
 
-INLINE void pair(const char *const *sources, int ndst, char *const *destinations, size_t n) {
+// A line that is only written is asked for as such; one that is read first comes faster when it is not (measured).
+INLINE void pair_fetch(const char *const *src, int ndst, char *const *dst, int in_place, size_t at) {
+  for (int i = 0; i < 2; i++) __builtin_prefetch(src[i] + at);
+  for (int j = 0; j < ndst && !in_place; j++) __builtin_prefetch(dst[j] + at, 1);
+}
+
+INLINE void pair(const char *const *sources, int ndst, char *const *destinations, int in_place, size_t n) {
+  enum { PAIR_AHEAD = 2048 };
   const char *const src[2] = {sources[0], sources[1]};
   char *const dst[2] = {destinations[0], destinations[ndst - 1]};
   size_t nbyte = n * sizeof(float), at = 0;
-  for (; nbyte - at >= sizeof(float) * BLOCK; at += sizeof(float) * BLOCK) {
-    fetch_ahead(2, src, at, sizeof(float) * BLOCK);
-    for (size_t i = 0; i < sizeof(float) * BLOCK; i += sizeof(lanes)) pair_vector(src, ndst, dst, at + i);
+  for (size_t i = 0; i < nbyte && i < PAIR_AHEAD; i += LINE) pair_fetch(src, ndst, dst, in_place, i);
+  for (; nbyte - at >= LINE; at += LINE) {
+    if (at + PAIR_AHEAD < nbyte) pair_fetch(src, ndst, dst, in_place, at + PAIR_AHEAD);
+    for (size_t i = 0; i < LINE; i += sizeof(lanes)) pair_vector(src, ndst, dst, at + i);
   }
   for (; nbyte - at >= sizeof(lanes); at += sizeof(lanes)) pair_vector(src, ndst, dst, at);
   for (; at < nbyte; at += sizeof(float)) pair_one(src, ndst, dst, at);
 }
 
+INLINE int is_pair(tr_dtype type, tr_reduce_op op, int nsrc, int ndst) {
+  return nsrc == 2 && type == TR_F32 && op == TR_SUM && ndst <= 2;
+}
+
+static void sum_pair(const char *const *src, int ndst, char *const *dst, size_t n) {
+  if (ndst == 1)
+    pair(src, 1, dst, 0, n);
+  else if (dst[0] == src[0] && dst[1] == src[1])
+    pair(src, 2, dst, 1, n);
+  else
+    pair(src, 2, dst, 0, n);
+}
+
 void REDUCE(tr_dtype type, tr_dtype dst_type, tr_reduce_op op, int nsrc, const char *const *src, int ndst,
             char *const *dst, size_t n) {
   const size_t width = tr_dtype_size(type), dst_width = tr_dtype_size(dst_type);
-  if (nsrc == 2 && type == TR_F32 && op == TR_SUM && ndst == 1) {
-    pair(src, 1, dst, n);
-    return;
-  }
-  if (nsrc == 2 && type == TR_F32 && op == TR_SUM && ndst == 2) {
-    pair(src, 2, dst, n);
+  if (is_pair(type, op, nsrc, ndst)) {
+    sum_pair(src, ndst, dst, n);
     return;
   }
   _Alignas(64) char out[BLOCK * 8];
   for (size_t at = 0; at < n; at += BLOCK) {
     int count = (int)(n - at < BLOCK ? n - at : BLOCK);
     size_t offset = at * width;
-    fetch_ahead(nsrc, src, offset, (size_t)count * width);
+    fetch_ahead(nsrc, src, offset, (size_t)count * width, n * width);
     if (count == BLOCK)
       block(type, dst_type, op, nsrc, src, offset, BLOCK, out);
     else
       block(type, dst_type, op, nsrc, src, offset, count, out);
     for (int j = 0; j < ndst; j++) memcpy(dst[j] + at * dst_width, out, (size_t)count * dst_width);
   }
+}
+
+// Lines to be written are asked for as in `pair`: taking one over from another core is what takes time.
+void COPY(char *dst, const char *src, size_t nbyte) {
+  enum { COPY_AHEAD = 2048 };
+  size_t at = 0;
+  for (size_t i = 0; i < nbyte && i < COPY_AHEAD; i += LINE) {
+    __builtin_prefetch(src + i);
+    __builtin_prefetch(dst + i, 1);
+  }
+  for (; nbyte - at >= LINE; at += LINE) {
+    if (at + COPY_AHEAD < nbyte) {
+      __builtin_prefetch(src + at + COPY_AHEAD);
+      __builtin_prefetch(dst + at + COPY_AHEAD, 1);
+    }
+    for (size_t i = 0; i < LINE; i += sizeof(lanes))
+      *(lanes *)(void *)(dst + at + i) = *(const lanes *)(const void *)(src + at + i);
+  }
+  memcpy(dst + at, src + at, nbyte - at);
 }

@@ -63,7 +63,10 @@ static inline int tr__shm_srcs_shared(const tr_request *r, int only_root) {
 static inline size_t tr__smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 static inline void tr__shm_copy(char *dst, const char *src, size_t nbyte) {
-  if (nbyte && dst != src) memcpy(dst, src, nbyte);
+  if (nbyte > TR__LINE && dst != src)
+    tr__copy(dst, src, nbyte);
+  else if (nbyte && dst != src)
+    memcpy(dst, src, nbyte);
 }
 
 // Elements per chunk: of the whole contribution, and of each rank's block of it.

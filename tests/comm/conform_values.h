@@ -119,8 +119,8 @@ static inline tr_status cf_wrong(const tr_group *g, const char *what, tr_dtype t
                   tr_dtype_name(type), tr_group_name(g), tr_group_size(g), i);
 }
 
-// Large results are sampled: every 61st element and the last hundred.
-static inline size_t cf_next(size_t i, size_t n) { return n > 20000 && i + 100 < n ? i + 61 : i + 1; }
+// Large results are sampled: the first hundred elements, every 61st, and the last hundred.
+static inline size_t cf_next(size_t i, size_t n) { return i > 100 && i + 100 < n ? i + 61 : i + 1; }
 
 static inline tr_status cf_check_sum(const tr_group *g, const char *what, tr_dtype type, const void *data, size_t n,
                                      size_t first, uint32_t salt, tr_reduce_op op) {
