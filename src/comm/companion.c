@@ -40,7 +40,9 @@ struct tr__companion {
   int pid_fd[TR__RANKS]; // of the other ranks of this host, -1
   _Atomic int gone[TR__RANKS];
   int said;                        // how the job failed
+  _Atomic int heard;               // a message of another host waits to be read
   _Atomic int leaving, left, over; // leaving: the rank has returned from its main; over: nothing more is to be told
+  int pending;                     // operations are under way
   uint64_t driven;
   int64_t rest;
 };
@@ -70,7 +72,9 @@ static void judge_rank(tr__companion *c, int rank) {
   tr__describe_rank(c->job, rank, who, sizeof who);
   tr__describe_activity(c->job, rank, doing, sizeof doing);
   snprintf(sentence, sizeof sentence, "%s was killed or has ended while in %s", who, doing);
-  tr__abort(c->job, rank, TR_ERR_PEER, sentence);
+  int first = tr__abort(c->job, rank, TR_ERR_PEER, sentence);
+  // Its MPI or the starter may end rank 0 before this has come to it.
+  if (first && !is_here(c, 0)) fprintf(stderr, "[rank %d] trireme: %s\n", c->rank, sentence);
 }
 
 static void judge_starter(tr__companion *c) {
@@ -122,13 +126,22 @@ static void end_others(tr__companion *c) {
       kill(c->job->hosts.pid[r], SIGKILL);
 }
 
+// Mutex held.
+static void step_requests(tr__companion *c) {
+  tr_comm *comm = c->net->comm;
+  if (comm) tr__progress_beside(comm);
+  c->pending = comm && comm->head;
+}
+
 static void look(tr__companion *c) {
   tr__watch_signals(c->watch, c->job);
   look_around(c);
   if (c->net) {
     tr__net_enter(c->net);
     for (int i = 0; i < POLLS_OF_LOOK; i++) tr__net_poll(c->net);
+    step_requests(c);
     tr__mirror_step(c->mirror, speaks(c), tr_clock_ns());
+    atomic_store(&c->heard, 0);
     tr__mirror_hush(c->mirror, tr_clock_ns());
     atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)) || c->net->closed);
     if (tr__aborted(c->job) && c->over) atomic_store(&c->net->told, 1);
@@ -148,20 +161,25 @@ static void look(tr__companion *c) {
 static int64_t drive(tr__companion *c) {
   tr__net *net = c->net;
   uint64_t driven = atomic_load(&net->driven);
-  if (driven != c->driven || !tr__net_try_enter(net)) { // the rank itself does
+  if (!tr__net_try_enter(net)) return REST_MOST_NS; // the rank itself does
+  atomic_store(&c->heard, tr__mirror_heard(c->mirror));
+  if (driven != c->driven) {
+    tr__net_leave(net);
     c->driven = driven;
     return REST_MOST_NS;
   }
   int moved = 0;
   for (int i = 0; i < POLLS_OF_DRIVE; i++) moved += tr__net_poll(net);
-  if (net->comm) tr__progress_beside(net->comm);
+  step_requests(c);
+  atomic_store(&c->heard, tr__mirror_heard(c->mirror));
   tr__net_leave(net);
   c->rest = moved > 0 ? REST_NS : c->rest * 2;
   if (c->rest > REST_MOST_NS) c->rest = REST_MOST_NS;
   return c->rest;
 }
 
-static void rest(tr__companion *c) {
+// Wait at most so long for a signal, the end of a process, or a message to start. Nonzero: for one of the first two.
+static int rest(tr__companion *c, int milliseconds) {
   struct pollfd polls[TR__RANKS + 3];
   nfds_t n = 0;
   uint64_t count;
@@ -170,24 +188,25 @@ static void rest(tr__companion *c) {
   for (int r = 0; r < c->job->options.nrank; r++)
     if (c->pid_fd[r] >= 0) polls[n++] = (struct pollfd){.fd = c->pid_fd[r], .events = POLLIN};
   if (c->net) polls[n++] = (struct pollfd){.fd = c->net->wake_fd, .events = POLLIN};
-  poll(polls, n, LOOK_MS);
-  if (c->net && read(c->net->wake_fd, &count, sizeof count) < 0) (void)errno;
+  int news = poll(polls, n, milliseconds) > 0;
+  if (c->net && read(c->net->wake_fd, &count, sizeof count) == (ssize_t)sizeof count) news = 0;
+  return news;
 }
 
 static void *companion_main(void *argument) {
   tr__companion *c = argument;
   int64_t looked = 0;
+  int news = 0;
   while (!atomic_load(&c->left)) {
     int64_t now = tr_clock_ns();
-    int busy = c->net && atomic_load(&c->net->under_way) > 0;
-    if (!busy || now - looked >= LOOK_NS) {
+    int busy = c->net && (c->pending || atomic_load(&c->net->under_way) > 0);
+    if (!busy || news || now - looked >= LOOK_NS) {
       look(c);
       looked = now;
     }
-    if (busy)
-      tr_clock_sleep_ns(drive(c));
-    else
-      rest(c);
+    if (busy) tr_clock_sleep_ns(drive(c));
+    // MPI may end the process soon after it has lost another one: what there is to tell of that must be faster.
+    news = rest(c, busy ? 0 : LOOK_MS) || atomic_load(&c->heard);
   }
   return NULL;
 }

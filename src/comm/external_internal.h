@@ -73,6 +73,7 @@ tr_status tr__mirror_create(tr__net *net, tr__mirror **out);
 void tr__mirror_destroy(tr__mirror *mirror);
 // `speaks`: this rank is the first of its host that is still there, so it tells the others.
 void tr__mirror_step(tr__mirror *mirror, int speaks, int64_t now);
+int tr__mirror_heard(const tr__mirror *mirror); // nonzero: step it
 void tr__mirror_hush(tr__mirror *mirror,
                      int64_t now); // of hosts that are silent, whom their ranks await is forgotten
 // Nonzero when nothing more is to be told or heard: all hosts know that all ranks have ended, or that the job has failed.

@@ -166,6 +166,8 @@ static void hear(tr__mirror *m, int64_t now) {
 
 // ---- the whole
 
+int tr__mirror_heard(const tr__mirror *m) { return m->receiving && tr__message_ended(m->receiving); }
+
 void tr__mirror_step(tr__mirror *m, int speaks, int64_t now) {
   tr__job *job = m->net->job;
   hear(m, now);
