@@ -87,6 +87,8 @@ typedef struct tr__choice {
 } tr__choice;
 tr_status tr__choice_create(int any_order, tr__choice **out); // TRIREME_COMM and TRIREME_COMM_LINKS
 int tr__choice_forces(const tr__choice *choice);              // nonzero: at least one kind
+// The algorithm demanded for a kind, NULL where none is. Those for hosts with several ranks are not demanded of other groups.
+const tr__algorithm *tr__choice_demand(const tr__choice *choice, tr__kind kind, int local);
 
 // NULL if the algorithm can do it, else what stands against it.
 const char *tr__algorithm_refuses(const tr__algorithm *a, const tr__case *c, int any_order);

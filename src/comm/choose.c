@@ -174,6 +174,11 @@ int tr__choice_forces(const tr__choice *choice) {
   return 0;
 }
 
+const tr__algorithm *tr__choice_demand(const tr__choice *choice, tr__kind kind, int local) {
+  const tr__algorithm *a = choice->forced.algorithm[kind];
+  return a && a->hosts && local < 2 ? NULL : a;
+}
+
 static int is_power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 const char *tr__algorithm_refuses(const tr__algorithm *a, const tr__case *c, int any_order) {
@@ -212,7 +217,7 @@ static tr_status refuse(const tr__choice *choice, const tr__case *c, const tr__a
 }
 
 tr_status tr__algorithm_choose(const tr__choice *choice, const tr__case *c, const tr__algorithm **out) {
-  const tr__algorithm *forced = choice->forced.algorithm[c->kind], *best = NULL;
+  const tr__algorithm *forced = tr__choice_demand(choice, c->kind, c->local), *best = NULL;
   double least = 0;
   if (forced) {
     const char *why = tr__algorithm_refuses(forced, c, choice->any_order);

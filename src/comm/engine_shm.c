@@ -16,8 +16,8 @@
 // ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
 // operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage
 // of a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
-#include "algorithm.h"
 #include "shm_internal.h"
+#include "strands_internal.h"
 #include <stdio.h>
 
 enum { SMALL_TOTAL = 32 * 1024 }; // most bytes that all payloads of an inline operation may have together
@@ -322,7 +322,8 @@ static tr_status step_post(tr_request *r) {
 
 // Where an algorithm is demanded, what follows the agreement is its script; it is chosen in the order of the calls.
 static tr_status first_step(tr_request *r) {
-  int demanded = r->group->strands && r->group->comm->choice->forced.algorithm[r->kind];
+  const tr__strands *s = r->group->strands;
+  int demanded = s && tr__choice_demand(r->group->comm->choice, r->kind, s->local_size) != NULL;
   if (demanded && !r->script) TR_TRY(tr__script_begin(r));
   return step_post(r);
 }

@@ -277,8 +277,10 @@ static tr_status start_local(tr__strand *s, const tr__step *step, tr__flight *fl
     return tr_group_reduce_scatter_v(local, address(s, step->from, 0), to, local_starts(s, step, step->from), r->type,
                                      tr__wide_type(r->type), op, 1, NULL, NULL, &flight->local);
   }
-  size_t *start = local_starts(s, step, step->to);
   char *to = address(s, step->to, 0);
+  if (step->first >= 0) // does not write to what the owner has, which may still be on its way to other hosts
+    return tr_group_broadcast(local, to, elements(s, step->to), r->type, step->first, &flight->local);
+  size_t *start = local_starts(s, step, step->to);
   return tr_group_allgather_v(local, to + start[local->index] * tr_dtype_size(r->type), to, start, r->type,
                               &flight->local);
 }

@@ -109,6 +109,18 @@ static void demands_are_read(void **state) {
   assert_int_equal(f.local, 4);
 }
 
+static void several_hosts_are_not_demanded_of_one(void **state) {
+  (void)state;
+  tr__choice choice = {.tiers = plain};
+  assert_int_equal(tr__forced_parse("hierarchical", &choice.forced), TR_OK);
+  assert_null(tr__choice_demand(&choice, TR__ALLREDUCE, 0));
+  assert_ptr_equal(tr__choice_demand(&choice, TR__ALLREDUCE, 2), &tr__algorithm_hierarchical);
+  assert_ptr_equal(chosen(&choice, (tr__case){.kind = TR__ALLREDUCE, .size = 4, .local = 2, .nelem = 1}),
+                   &tr__algorithm_hierarchical);
+  assert_ptr_not_equal(chosen(&choice, (tr__case){.kind = TR__ALLREDUCE, .size = 4, .nelem = 1}),
+                       &tr__algorithm_hierarchical);
+}
+
 static void wrong_demands_say_what_there_is(void **state) {
   (void)state;
   const struct {
@@ -190,9 +202,13 @@ static void the_environment_is_read_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_fastest_is_chosen), cmocka_unit_test(every_operation_has_an_algorithm),
-      cmocka_unit_test(demands_are_read),      cmocka_unit_test(wrong_demands_say_what_there_is),
-      cmocka_unit_test(links_are_read),        cmocka_unit_test(the_environment_is_read_once),
+      cmocka_unit_test(the_fastest_is_chosen),
+      cmocka_unit_test(every_operation_has_an_algorithm),
+      cmocka_unit_test(demands_are_read),
+      cmocka_unit_test(wrong_demands_say_what_there_is),
+      cmocka_unit_test(several_hosts_are_not_demanded_of_one),
+      cmocka_unit_test(links_are_read),
+      cmocka_unit_test(the_environment_is_read_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
