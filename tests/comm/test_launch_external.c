@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "comm/comm_internal.h"
 #include "comm/conformance.h"
 #include "comm/processes.h"
 #include "trireme/base/clock.h"
