@@ -235,6 +235,7 @@ void tr__report_take(tr__job *job); // by whoever stops the job
 void tr__report_write(const tr__job *job, const char *host, tr_text *out);
 // To the launcher's standard error through `put`, and to launcher.log where there are log files.
 void tr__report_say(const tr__job *job, void (*put)(void *user, const char *line, size_t nbyte), void *user);
+void tr__report_print(const tr__job *job); // the same to this process's own standard error
 
 // ---- rank, groups, requests ---------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ static tr_status say(tr__companion *c) {
   tr_status status = tr__abort_status(c->job, &culprit, sentence, sizeof sentence);
   if (c->rank == tr__external_speaker(culprit, status) && !c->said) {
     c->said = 1;
+    tr__report_print(c->job);
     fprintf(stderr, "trireme: %s\n", sentence);
     fflush(stderr);
   }

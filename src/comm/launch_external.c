@@ -55,8 +55,6 @@ static int live(tr__job *job, int rank, tr__companion *companion, tr_rank_main r
   return tr__companion_leave(companion);
 }
 
-static void put_line(void *user, const char *line, size_t nbyte) { fwrite(line, 1, nbyte, user); }
-
 int tr__external_speaker(int culprit, tr_status status) {
   return culprit == 0 && (status == TR_ERR_PEER || status == TR_ERR_TIMEOUT);
 }
@@ -68,7 +66,7 @@ static tr_status conclude(const tr__job *job, int rank, int said, tr_launch_repo
   tr_status status = tr__abort_status(job, &report->culprit, report->text, sizeof report->text);
   int speaker = tr__external_speaker(report->culprit, status);
   tr_status_clear();
-  if (rank == speaker && !said) tr__report_say(job, put_line, stderr);
+  if (rank == speaker && !said) tr__report_print(job);
   if (rank == 0 && !said) tr_error(status, "%s", report->text);
   if (rank == speaker && rank != 0 && !said) fprintf(stderr, "trireme: %s\n", report->text);
   if (rank != speaker) tr_clock_sleep_ns(AFTER_NS);

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -57,8 +56,6 @@ static int start_threads(rank_thread *threads, tr__job *job) {
   return started;
 }
 
-static void put_report(void *user, const char *line, size_t nbyte) { fwrite(line, 1, nbyte, user); }
-
 tr_status tr__launch_threads(tr__job *job, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   (void)report;
   int n = job->options.nrank;
@@ -82,7 +79,7 @@ tr_status tr__launch_threads(tr__job *job, tr_rank_main rank_main, void *user, t
   int started = start_threads(threads, job);
   watch(&w, job, done_fd, started);
   for (int r = 0; r < started; r++) pthread_join(threads[r].thread, NULL);
-  tr__report_say(job, put_report, stderr);
+  tr__report_print(job);
   tr__binding_destroy(&binding);
   tr__watch_close(&w, &mask);
 close_event:

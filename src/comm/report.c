@@ -151,3 +151,7 @@ void tr__report_say(const tr__job *job, void (*put)(void *user, const char *line
   }
   tr_text_free(&out);
 }
+
+static void print_line(void *user, const char *line, size_t nbyte) { fwrite(line, 1, nbyte, user); }
+
+void tr__report_print(const tr__job *job) { tr__report_say(job, print_line, stderr); }
