@@ -202,6 +202,7 @@ double tr__head_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c
   bf16.number = TR_PLAN_BF16;
   plain.p = &bf16;
   pass head = linear(&plain, s.tokens, s.h, (double)w->vocab / s.tp);
-  double loss = s.tokens * (double)w->vocab / s.tp * 20 / s.bytes_rate;
+  double loss =
+      s.tokens * (double)w->vocab / s.tp * 2.5 * p->logit_bytes / s.bytes_rate; // each copy, written and read
   return (head.forward + head.backward + loss) * (1 + (double)w->predict_more);
 }

@@ -171,7 +171,10 @@ static void read_plan(const reader *r, tr_plan *p) {
   p->zero_ranks = shard_ranks(text(r, "notes"));
   p->sequence_parallel = count(r, "seq_par", p->cp > 1) != 0;
   p->recompute = read_recompute(text(r, "recompute"));
-  p->number = has(number, "fp8") ? TR_PLAN_FP8 : has(number, "fp16") ? TR_PLAN_FP16 : TR_PLAN_BF16;
+  // Row-wise scales cost what fp8 gains: measured beside bf16 in torchtitan, 2025.
+  p->number = has(number, "fp8") && !has(number, "rowwise") ? TR_PLAN_FP8
+              : has(number, "fp16")                         ? TR_PLAN_FP16
+                                                            : TR_PLAN_BF16;
   p->micro = count(r, "mbs", 1);
   p->batch = count(r, "gbs_seqs", 0);
   p->sequence = count(r, "seq_len", 0);
@@ -210,6 +213,7 @@ static void read_cluster(const reader *r, const tr_device *device, tr_cluster *c
   int64_t node = count(r, "gpus_per_node", 0);
   *c = tr_cluster_of(device, count(r, "n_gpus", 1), node);
   double per_node = network_per_node(text(r, "notes"));
+  if (per_node == 0 && has(text(r, "framework"), "InternEvo")) per_node = 400; // its other rows: 4x100 Gb/s RoCE
   if (per_node > 0) c->network_gbit = per_node / (double)(node > 0 ? node : c->host_devices);
 }
 
