@@ -116,7 +116,7 @@ static pass expert_products(const scope *s) {
 static double swap(const scope *s) {
   if (s->p->ep <= 1) return 0;
   double rows = s->tokens * (double)s->w->active / s->tp;
-  tr__links group = tr__links_of(s->c, s->p->ep, s->p->tp > 1 ? 1 : s->p->cp > 1 ? 1 : 1);
+  tr__links group = tr__links_of(s->c, s->p->ep, 1);
   return tr__swap_time(s->c, group, rows * s->h * 2, (double)s->w->active);
 }
 
