@@ -137,7 +137,7 @@ static double tensor_traffic(const scope *s, double sums) {
 static double context_traffic(const scope *s, double layer) {
   if (s->p->cp <= 1) return 0;
   tr__links group = tr__links_of(s->c, s->p->cp, s->p->tp);
-  double bytes = (double)(s->p->micro * s->p->sequence * 2 * s->w->heads_kv * s->w->head_dim) * 2 / s->tp;
+  double bytes = 4 * (double)(s->p->micro * s->p->sequence) * (double)(s->w->heads_kv * s->w->head_dim) / s->tp;
   double time = tr__gather_time(s->c, group, bytes);
   return fmax(time - 0.4 * layer, 0.1 * time);
 }
