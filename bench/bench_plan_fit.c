@@ -170,6 +170,7 @@ static void fit_device(bench *b, size_t k, left_out out, tr_efficiency *fit) {
   p.pull = PULL;
   *fit = prior;
   if (p.n > 0) (void)descend(&p, fit);
+  p.prior = NULL;
 }
 
 // ---- reports

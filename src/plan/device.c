@@ -225,6 +225,7 @@ void tr_cluster_unload(tr_cluster *cluster) {
 }
 
 tr_cluster tr_cluster_of(const tr_device *device, int64_t devices, int64_t host_devices) {
+  if (devices < 1) devices = 1;
   if (host_devices <= 0) host_devices = device->link_domain < 8 ? device->link_domain : 8;
   tr_cluster c = {
       .name = device->name, .device_name = device->name, .source = device->source_link, .device = *device};

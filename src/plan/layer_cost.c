@@ -116,7 +116,7 @@ static pass expert_products(const scope *s) {
 static double swap(const scope *s) {
   if (s->p->ep <= 1) return 0;
   double rows = s->tokens * (double)s->w->active / s->tp;
-  tr__links group = tr__links_of(s->c, s->p->ep, s->p->tp > 1 ? 1 : s->p->cp > 1 ? 1 : 1);
+  tr__links group = tr__links_of(s->c, s->p->ep, 1);
   return tr__swap_time(s->c, group, rows * s->h * 2, (double)s->w->active);
 }
 
@@ -137,7 +137,7 @@ static double tensor_traffic(const scope *s, double sums) {
 static double context_traffic(const scope *s, double layer) {
   if (s->p->cp <= 1) return 0;
   tr__links group = tr__links_of(s->c, s->p->cp, s->p->tp);
-  double bytes = (double)(s->p->micro * s->p->sequence * 2 * s->w->heads_kv * s->w->head_dim) * 2 / s->tp;
+  double bytes = 4 * (double)(s->p->micro * s->p->sequence) * (double)(s->w->heads_kv * s->w->head_dim) / s->tp;
   double time = tr__gather_time(s->c, group, bytes);
   return fmax(time - 0.4 * layer, 0.1 * time);
 }
@@ -202,6 +202,7 @@ double tr__head_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c
   bf16.number = TR_PLAN_BF16;
   plain.p = &bf16;
   pass head = linear(&plain, s.tokens, s.h, (double)w->vocab / s.tp);
-  double loss = s.tokens * (double)w->vocab / s.tp * 20 / s.bytes_rate;
+  double loss =
+      s.tokens * (double)w->vocab / s.tp * 2.5 * p->logit_bytes / s.bytes_rate; // each copy, written and read
   return (head.forward + head.backward + loss) * (1 + (double)w->predict_more);
 }

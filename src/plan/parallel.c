@@ -3,6 +3,8 @@
 // cluster.
 #include "trireme/plan/predict.h"
 
+enum { DEGREE_MOST = 1 << 28 };
+
 void tr_plan_init(tr_plan *plan) {
   *plan = (tr_plan){.tp = 1,
                     .pp = 1,
@@ -32,9 +34,9 @@ static tr_status divides(const char *part, int64_t a, const char *whole, int64_t
   return tr_error(TR_ERR_PLAN, "%s is %lld; it must divide %s, %lld", part, (long long)a, whole, (long long)b);
 }
 
-static tr_status at_least(const char *field, int64_t value, int64_t least) {
-  if (value >= least) return TR_OK;
-  return tr_error(TR_ERR_PLAN, "%s is %lld; it must be at least %lld", field, (long long)value, (long long)least);
+static tr_status in_range(const char *field, int64_t value) {
+  if (value >= 1 && value <= DEGREE_MOST) return TR_OK;
+  return tr_error(TR_ERR_PLAN, "%s is %lld; it must be 1 to %d", field, (long long)value, DEGREE_MOST);
 }
 
 tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
@@ -44,11 +46,12 @@ tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster
   } degree[] = {{"tp", p->tp},       {"pp", p->pp},       {"vpp", p->vpp},
                 {"dp", p->dp},       {"cp", p->cp},       {"ep", p->ep},
                 {"micro", p->micro}, {"batch", p->batch}, {"sequence", p->sequence}};
-  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) TR_TRY(at_least(degree[i].name, degree[i].value, 1));
+  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) TR_TRY(in_range(degree[i].name, degree[i].value));
   if (p->zero < 0 || p->zero > 3) return tr_error(TR_ERR_PLAN, "zero is %d; it must be 0 to 3", p->zero);
-  if (tr_plan_devices(p) > c->hosts * c->host_devices)
-    return tr_error(TR_ERR_PLAN, "tp x pp x dp x cp is %lld; %s has %lld devices", (long long)tr_plan_devices(p),
-                    c->name, (long long)(c->hosts * c->host_devices));
+  double devices = (double)p->tp * (double)p->pp * (double)p->dp * (double)p->cp;
+  if (devices > (double)(c->hosts * c->host_devices))
+    return tr_error(TR_ERR_PLAN, "tp x pp x dp x cp is %.0f; %s has %lld devices", devices, c->name,
+                    (long long)(c->hosts * c->host_devices));
   TR_TRY(divides("tp", p->tp, "the model's heads", w->heads));
   TR_TRY(divides("dp x micro", p->dp * p->micro, "batch", p->batch));
   TR_TRY(divides("cp", p->cp, "sequence", p->sequence));

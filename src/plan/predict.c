@@ -154,7 +154,7 @@ static double update_time(const tr_plan *p, const tr_cluster *c, tr__local param
 // programs that overlap hide most of them.
 static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   if (p->pp <= 1) return 0;
-  double bytes = (double)(p->micro * p->sequence * w->width) * 2 / (double)p->cp;
+  double bytes = (double)(p->micro * p->sequence) * (double)w->width * 2 / (double)p->cp;
   if (!p->waits) bytes /= (double)p->tp; // each sends its part
   int crosses = p->tp * p->cp * p->dp >= c->domain;
   double one = tr__send_time(c, crosses, bytes);

@@ -3,6 +3,8 @@
 // library builds (tests/plan/test_workload.c compares them), without their biases.
 #include "trireme/plan/workload.h"
 
+enum { SIZE_MOST = 1 << 28 };
+
 static int64_t gates(const tr_workload *w) { return w->gated ? 3 : 2; }
 
 tr_workload tr_workload_from_arch(const tr_arch *arch) {
@@ -23,8 +25,8 @@ tr_workload tr_workload_from_arch(const tr_arch *arch) {
 }
 
 static tr_status positive(const char *field, int64_t value) {
-  if (value > 0) return TR_OK;
-  return tr_error(TR_ERR_CONFIG, "model.%s is %lld; it must be at least 1", field, (long long)value);
+  if (value > 0 && value <= SIZE_MOST) return TR_OK;
+  return tr_error(TR_ERR_CONFIG, "model.%s is %lld; it must be 1 to %d", field, (long long)value, SIZE_MOST);
 }
 
 tr_status tr_workload_check(const tr_workload *w) {
@@ -36,6 +38,7 @@ tr_status tr_workload_check(const tr_workload *w) {
   TR_TRY(positive("ffn", w->ffn));
   TR_TRY(positive("vocab", w->vocab));
   if (w->experts > 0) {
+    TR_TRY(positive("experts", w->experts));
     TR_TRY(positive("expert_ffn", w->expert_ffn));
     TR_TRY(positive("active", w->active));
     if (w->active > w->experts)

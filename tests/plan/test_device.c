@@ -21,8 +21,7 @@
 static size_t each(const char *folder, void (*check)(const char *path)) {
   char path[1024];
   size_t n = 0;
-  const char *root = getenv("TRIREME_PRESETS");
-  snprintf(path, sizeof path, "%s/%s", root ? root : TRIREME_TEST_DATA "/../../presets", folder);
+  snprintf(path, sizeof path, "%s/%s", getenv("TRIREME_PRESETS"), folder);
   DIR *stream = opendir(path);
   assert_non_null(stream);
   for (struct dirent *entry; (entry = readdir(stream));) {
@@ -100,6 +99,7 @@ static void bad(void **state) {
 }
 
 int main(void) {
+  setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(bad)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 
 #include "trireme/plan/workload.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void near_to(double got, double want, double share) {
@@ -103,6 +104,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
+  setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(experts), cmocka_unit_test(flops),
                                      cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);

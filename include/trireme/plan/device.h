@@ -19,7 +19,7 @@ typedef struct tr_efficiency {
   double memory;                      // share of the memory bandwidth, elementwise kernels
   double passes;                      // over a layer's wide tensors, in programs that fuse little
   double touch;                       // bytes per parameter and micro-batch: weights read, gradients added up
-  double layer_us, expert_layer_us; // host time of one layer's forward pass: a floor
+  double layer_us, expert_layer_us;   // host time of one layer's forward pass: a floor
   double link, link_us;               // share of the links' bandwidth, time per collective
   double network, network_us, hop_us; // the same between hosts, per doubling of hosts, and per rank of a ring
   double hide_tp, hide_grad, hide_ep; // share of communication that runs beside computation where a program overlaps

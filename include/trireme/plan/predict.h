@@ -36,7 +36,7 @@ typedef struct tr_plan {
   int fused_kernels;   // elementwise kernels are fused
   int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
   int hides_input_grads; // the backward half of tensor-parallel traffic, beside the weights' gradients (Megatron since 2022)
-  int waits;          // for the device after each layer (DeepSpeed's pipelines with recomputation)
+  int waits;             // for the device after each layer (DeepSpeed's pipelines with recomputation)
   int gathers_singly; // parameter by parameter, through one port of the host (DeepSpeed of 2021)
   int keeps_gathered; // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
