@@ -21,7 +21,7 @@ typedef struct copy { // of a rank page
   int32_t rank, awaits, life, status;
   uint32_t kind, seq;
   uint64_t beat, nbyte;
-  int64_t step, microbatch, age;
+  int64_t step, microbatch, age, look_age;
   char what[TR__NAME], group[TR__NAME];
 } copy;
 
@@ -69,7 +69,8 @@ static void write_copy(const tr__job *job, int rank, int64_t now, copy *c) {
               .nbyte = atomic_load(&p->nbyte),
               .step = atomic_load(&p->step),
               .microbatch = atomic_load(&p->microbatch),
-              .age = now - atomic_load(&p->since)};
+              .age = now - atomic_load(&p->since),
+              .look_age = now - atomic_load(&p->looked)};
   tr__name_load(p->what, c->what);
   tr__name_load(p->group, c->group);
 }
@@ -117,6 +118,7 @@ static void read_copy(tr__job *job, const copy *c, int64_t now) {
   tr__rank_page *p = &job->page[c->rank];
   tr__name_store(p->what, c->what);
   tr__name_store(p->group, c->group);
+  atomic_store(&p->looked, now - c->look_age);
   atomic_store(&p->awaits, c->awaits);
   atomic_store(&p->kind, c->kind);
   atomic_store(&p->seq, c->seq);

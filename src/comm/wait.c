@@ -8,8 +8,9 @@
 // Anything that moves sets the ladder back to its start. From the second stage on the wait is shown to the other
 // ranks (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has
 // already ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait
-// for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait
-// for each other in a circle are all named.
+// for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. A rank that was stopped
+// while it waited still shows that it waits, for what may have come long since; but it does not look any more, so it is
+// the one. Ranks that wait for each other in a circle, and all look, are all named.
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include <sched.h>
@@ -49,7 +50,10 @@ static void publish(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
     atomic_store_explicit(&page->kind, (uint32_t)l->kind, memory_order_relaxed);
     tr__hook(comm, l->kind, TR__AT_WAIT);
   }
-  if (l->published != awaits) atomic_store_explicit(&page->awaits, awaits, memory_order_relaxed);
+  if (l->published != awaits) {
+    atomic_store_explicit(&page->looked, now, memory_order_relaxed);
+    atomic_store_explicit(&page->awaits, awaits, memory_order_release); // seen with the time of a look
+  }
   l->published = awaits;
 }
 
@@ -111,6 +115,7 @@ static void forgive_gap(tr__ladder *l, int64_t last, int64_t now) {
 
 static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   TR_TRY(tr_comm_check(comm));
+  atomic_store_explicit(&tr__page(comm)->looked, now, memory_order_relaxed);
   int root = -1, circle = 0, waiter = comm->rank;
   uint64_t beat = 0;
   if (awaits >= 0) {
