@@ -186,13 +186,18 @@ static tr_status plan_layout(const settings *s, const tr_options *options, layou
   return tr_train_plan_step(config, options, plan);
 }
 
-// Names the work, so that only the same is compared. What may make it faster (types apart) is left out.
+// Names the work, so that only the same is compared: the shape of the model rather than where it comes from, as settings may
+// change every part of it. What may make it faster (types apart) is left out.
 static void describe(const settings *s, const tr_options *options, const tr_train_plan *plan, char *out,
                      size_t nbyte) {
   const tr_train_config *c = plan->config;
   const int whole = tr_options_is_set(options, "batch.sequences");
-  snprintf(out, nbyte, "%.80s, %s, sequence %lld, %lld sequence%s per %s",
-           *s->train.model.from ? s->train.model.from : plan->sizes.name,
+  const tr_arch_sizes *m = &plan->sizes;
+  snprintf(out, nbyte,
+           "%.80s (%lld layer%s x %lld, %lld heads, vocabulary %lld, %lld parameters), %s, sequence %lld, "
+           "%lld sequence%s per %s",
+           *s->train.model.from ? s->train.model.from : m->name, (long long)m->layers, m->layers == 1 ? "" : "s",
+           (long long)m->width, (long long)m->heads, (long long)m->vocab, (long long)tr_model_count(plan->model),
            c->precision.compute == TR_COMPUTE_BF16 ? "bf16" : "f32", (long long)c->data.sequence,
            (long long)(whole ? c->batch.sequences : c->batch.micro),
            (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step");

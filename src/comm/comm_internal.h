@@ -66,8 +66,9 @@ typedef struct tr__rank_page {
   _Atomic int64_t step, microbatch, since;
   _Alignas(TR__LINE) _Atomic int32_t awaits; // job rank, -1 none
   _Atomic uint32_t kind, seq;                // the operation this rank waits in; kind 0 none
-  _Atomic uint64_t nbyte, looks;             // looks: how often it has looked round while it waited
+  _Atomic uint64_t nbyte;
   _Atomic int64_t wait_since;
+  _Atomic int64_t looked; // when this rank, waiting, last looked for an end; stands still in one that does not run
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
   _Atomic int32_t life;                      // a tr__life
@@ -223,7 +224,8 @@ void tr__describe_activity(const tr__job *job, int rank, char *out, size_t nbyte
 // "all-reduce #812 of group 'dp' (4.0 MiB)", or "" when the rank waits in nothing.
 void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte);
 // Follow "waits for" from `rank`, for which `*waiter` waits, to the one everybody waits for; *waiter becomes
-// the last that waits. A circle returns `rank`, with *circle set.
+// the last that waits. A rank that says that it waits, and has long not looked whether it still has to, does not run: it is
+// where the search ends. A circle returns `rank`, with *circle set.
 int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle);
 
 // ---- report: what every rank was doing when the job was stopped (report.c) -----------------------

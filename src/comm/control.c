@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { STALE_NET_NS = 1000000000 };
+
 void tr__name_store(tr__name name, const char *text) {
   uint64_t words[TR__NAME / 8] = {0};
   if (text) memcpy(words, text, strnlen(text, TR__NAME - 1));
@@ -85,12 +87,20 @@ void tr__describe_wait(const tr__job *job, int rank, char *out, size_t nbyte) {
     snprintf(out, nbyte, "%s #%u of group '%s' (%s)", tr__kind_name(kind), atomic_load(&page->seq), group, size);
 }
 
+// How long a rank that waits may go without a look (it looks about every millisecond): a part of the deadline, and more than
+// the time that pages take from one host to another.
+static int64_t stale_ns(const tr__job *job) {
+  const int64_t quarter = (int64_t)(job->options.deadline * 0.25e9);
+  return job->net && quarter < STALE_NET_NS ? STALE_NET_NS : quarter;
+}
+
 int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle) {
   int at = rank, first_waiter = *waiter;
+  const int64_t stale = tr_clock_ns() - stale_ns(job);
   *circle = 0;
   for (int hop = 0; hop <= job->options.nrank; hop++) {
-    int next = atomic_load_explicit(&job->page[at].awaits, memory_order_relaxed);
-    if (next < 0) return at;
+    int next = atomic_load_explicit(&job->page[at].awaits, memory_order_acquire);
+    if (next < 0 || atomic_load_explicit(&job->page[at].looked, memory_order_relaxed) < stale) return at;
     *waiter = at;
     at = next;
   }

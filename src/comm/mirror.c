@@ -21,7 +21,7 @@ typedef struct copy { // of a rank page
   int32_t rank, awaits, life, status;
   uint32_t kind, seq;
   uint64_t beat, nbyte;
-  int64_t step, microbatch, age, wait_age;
+  int64_t step, microbatch, age, wait_age, look_age;
   char what[TR__NAME], group[TR__NAME];
 } copy;
 
@@ -71,7 +71,8 @@ static void write_copy(const tr__job *job, int rank, int64_t now, copy *c) {
               .step = atomic_load(&p->step),
               .microbatch = atomic_load(&p->microbatch),
               .age = now - atomic_load(&p->since),
-              .wait_age = now - atomic_load(&p->wait_since)};
+              .wait_age = now - atomic_load(&p->wait_since),
+              .look_age = now - atomic_load(&p->looked)};
   tr__name_load(p->what, c->what);
   tr__name_load(p->group, c->group);
 }
@@ -119,6 +120,7 @@ static void read_copy(tr__job *job, const copy *c, int64_t now) {
   tr__rank_page *p = &job->page[c->rank];
   tr__name_store(p->what, c->what);
   tr__name_store(p->group, c->group);
+  atomic_store(&p->looked, now - c->look_age);
   atomic_store(&p->awaits, c->awaits);
   atomic_store(&p->kind, c->kind);
   atomic_store(&p->seq, c->seq);

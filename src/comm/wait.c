@@ -8,8 +8,9 @@
 // Anything that moves sets the ladder back to its start. From the second stage on the wait is shown to the other
 // ranks (whom, in what), and about every millisecond it looks for an end: an aborted job, an awaited rank that has
 // already ended, or the deadline. The deadline belongs to the rank that everybody waits for in the end: if we wait
-// for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. Ranks that wait
-// for each other in a circle are all named, unless one of them has stopped looking.
+// for B and B waits for C, it is C's progress counter that must stand still, and C that is blamed. A rank that was stopped
+// while it waited still shows that it waits, for what may have come long since; but it does not look any more, so it is
+// the one. Ranks that wait for each other in a circle, and all look, are all named.
 #include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include <sched.h>
@@ -49,7 +50,10 @@ static void publish(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
     atomic_store_explicit(&page->kind, (uint32_t)l->kind, memory_order_relaxed);
     tr__hook(comm, l->kind, TR__AT_WAIT);
   }
-  if (l->published != awaits) atomic_store_explicit(&page->awaits, awaits, memory_order_relaxed);
+  if (l->published != awaits) {
+    atomic_store_explicit(&page->looked, now, memory_order_relaxed);
+    atomic_store_explicit(&page->awaits, awaits, memory_order_release); // seen with the time of a look
+  }
   l->published = awaits;
 }
 
@@ -68,38 +72,7 @@ static tr_status blame(tr__ladder *l, tr_comm *comm, int root, int waiter, int64
                   (double)(now - l->root_since) * 1e-9, doing, waiter, wait);
 }
 
-// Ranks that wait show it by looking; one of the circle may say that it waits, but have been stopped since. Returns it if it is
-// on this host, or -1. This rank goes on looking, since others may be judging it.
-static int standing_in_circle(tr_comm *comm, int first) {
-  enum { HOPS = 8, NAP_NS = 10000000, NAPS = 20 };
-  uint64_t before[HOPS];
-  int ranks[HOPS], n = 0;
-  for (int rank = first; rank >= 0 && n < HOPS && (n == 0 || rank != first); n++) {
-    ranks[n] = rank;
-    before[n] = atomic_load(&comm->job->page[rank].looks);
-    rank = atomic_load(&comm->job->page[rank].awaits);
-  }
-  for (int i = 0; i < NAPS; i++) {
-    atomic_fetch_add(&tr__page(comm)->looks, 1);
-    tr_clock_sleep_ns(NAP_NS);
-  }
-  for (int i = 0; i < n; i++) {
-    int judged = ranks[i] != comm->rank && tr_comm_host(comm, ranks[i]) == tr_comm_host(comm, comm->rank);
-    if (judged && atomic_load(&comm->job->page[ranks[i]].looks) == before[i]) return ranks[i];
-  }
-  return -1;
-}
-
-static tr_status blame_circle(tr__ladder *l, tr_comm *comm, int first) {
-  int still = standing_in_circle(comm, first), waiter = first;
-  if (still >= 0) {
-    for (int hop = 0; hop < TR__RANKS; hop++) {
-      int next = atomic_load(&comm->job->page[waiter].awaits);
-      if (next == still || next < 0) break;
-      waiter = next;
-    }
-    return blame(l, comm, still, waiter, tr_clock_ns());
-  }
+static tr_status blame_circle(tr_comm *comm, int first) {
   char sentence[TR__SENTENCE], wait[160];
   int used =
       snprintf(sentence, sizeof sentence, "ranks wait for each other for %.1f s:", comm->job->options.deadline);
@@ -141,7 +114,7 @@ static void forgive_gap(tr__ladder *l, int64_t last, int64_t now) {
 
 static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   TR_TRY(tr_comm_check(comm));
-  atomic_fetch_add_explicit(&tr__page(comm)->looks, 1, memory_order_relaxed);
+  atomic_store_explicit(&tr__page(comm)->looked, now, memory_order_relaxed);
   int root = -1, circle = 0, waiter = comm->rank;
   uint64_t beat = 0;
   if (awaits >= 0) {
@@ -155,7 +128,7 @@ static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
     l->root_since = now;
   }
   if ((double)(now - l->root_since) <= comm->job->options.deadline * 1e9) return TR_OK;
-  return circle ? blame_circle(l, comm, awaits) : blame(l, comm, root, waiter, now);
+  return circle ? blame_circle(comm, awaits) : blame(l, comm, root, waiter, now);
 }
 
 tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {

@@ -163,7 +163,7 @@ tr_status tr__run_comm_finish(tr_run *run) {
 
 // One that has not started stands in the queue behind others: the oldest under way ends first, then the lane moves on.
 tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
-  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step, -1);
+  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step + 1, -1);
   uint64_t before = run->done[index];
   while (run->done[index] == before) {
     if (!run->pending[index] && run->nactive == 0)

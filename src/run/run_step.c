@@ -97,7 +97,7 @@ static tr_status run_compute_op(tr_run *run, uint32_t index) {
   const tr_op *op = &run->options.program->op[index];
   TR_TRY(wait_for_edges(run, op));
   if (run->options.comm)
-    tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step,
+    tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step + 1, // people count from one
                      op->kind <= TR_OP_R ? op->microbatch : -1);
   tr__run_op_begin(run, index);
   TR_TRY(run_op(run, op));
@@ -136,7 +136,7 @@ tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input
 tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence) {
   const tr_op op = {.kind = TR_OP_F, .phase = TR_PHASE_EVAL};
   TR_TRY(check_rows(run, input, 1));
-  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step, -1);
+  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step + 1, -1);
   for (int i = 0; i < tr_model_pieces(run->options.model); i++) {
     TR_TRY(tr__run_piece_forward(run, i, input, &op, 0));
     if (run->options.comm) tr_comm_beat(run->options.comm);

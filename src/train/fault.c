@@ -2,8 +2,7 @@
 // Fault injection, for tests of mishaps and for people who want to see what happens: TRIREME_FAULT names a rank, an
 // operation (of the step program, a point inside a collective, or SAVE), a step and an action. Without the variable nothing is installed.
 //   TRIREME_FAULT="rank=1,op=F,step=3,action=kill"        also stop, segv, exit, error, sleep (2 s); count=N: the N-th time
-// The step is the one that messages name: operations belong to step S when S updates were done before, SAVE when S
-// are done.
+// The step is the one that the log and messages name, from 1 on; SAVE belongs to the step after which it saves.
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
 #include <signal.h>
@@ -42,7 +41,7 @@ static int parse_field(fault *f, char *field) {
   if (!value) return 0;
   *value++ = '\0';
   if (strcmp(field, "rank") == 0) return parse_number(value, &f->rank);
-  if (strcmp(field, "step") == 0) return parse_number(value, &f->step);
+  if (strcmp(field, "step") == 0) return parse_number(value, &f->step) && f->step > 0;
   if (strcmp(field, "count") == 0) return parse_number(value, &f->count) && f->count > 0;
   char *to = strcmp(field, "op") == 0 ? f->op : strcmp(field, "action") == 0 ? f->action : NULL;
   size_t room = to == f->op ? sizeof f->op : sizeof f->action;
@@ -111,8 +110,8 @@ void tr__fault_point(tr__trainer *t, const char *op, int64_t step) {
 static void at_op(void *user, int64_t step, uint32_t index, const tr_op *op) {
   (void)index;
   tr__trainer *t = user;
-  t->fault->at_step = step;
-  tr__fault_point(t, tr_op_name((tr_op_kind)op->kind), step);
+  t->fault->at_step = step + 1;
+  tr__fault_point(t, tr_op_name((tr_op_kind)op->kind), step + 1);
 }
 
 static void at_comm(void *user, const char *point) {

@@ -120,13 +120,13 @@ static tr_status check_finite(tr__trainer *t, const tr_step_result *result) {
   if (t->plan->config->train.nan == TR_NAN_SKIP) {
     if (t->rank == 0)
       tr_log_warn("step %lld is skipped: loss %g, gradient norm %g; first tensor with a bad gradient: %s",
-                  (long long)t->step, loss, norm, tensor);
+                  (long long)t->step + 1, loss, norm, tensor);
     return TR_OK;
   }
   return tr_error(TR_ERR_NAN,
                   "step %lld: loss %g, gradient norm %g; first tensor with a bad gradient: %s; a smaller lr.lr, more "
                   "lr.warmup, or train.nan=skip",
-                  (long long)t->step, loss, norm, tensor);
+                  (long long)t->step + 1, loss, norm, tensor);
 }
 
 static int due(int64_t step, int64_t every, int64_t steps) {

@@ -29,16 +29,16 @@ static tr__event close_slice(struct tr__timing *m) {
   return event;
 }
 
-// ---- the executor's operations and pieces
+// ---- the executor's operations and pieces. Steps are numbered as in the log: the first is 1.
 
 static void op_begin(void *user, int64_t step, uint32_t index, const tr_op *op) {
   struct tr__timing *m = ((tr__trainer *)user)->timing;
   if (op->lane == TR_LANE_COMM) {
-    m->ring->under_way[index] = (tr__under_way){tr_clock_ns(), step};
+    m->ring->under_way[index] = (tr__under_way){tr_clock_ns(), step + 1};
     return;
   }
   m->computing = 1;
-  open_slice(m, (tr__event){.kind = TR__EVENT_OP, .step = step, .op = (int32_t)index, .piece = -1});
+  open_slice(m, (tr__event){.kind = TR__EVENT_OP, .step = step + 1, .op = (int32_t)index, .piece = -1});
 }
 
 static void end_comm(const tr__trainer *t, uint32_t index, const tr_op *op) {
@@ -78,7 +78,8 @@ static void piece_begin(void *user, int piece, const tr_op *op, const tr_model_i
   const tr__trainer *t = user;
   struct tr__timing *m = t->timing;
   int32_t index = op->phase == TR_PHASE_EVAL ? TR__NO_OP : (int32_t)(op - t->plan->program.op);
-  open_slice(m, (tr__event){.kind = TR__EVENT_PIECE, .step = t->step, .op = index, .piece = piece});
+  const int64_t step = t->step + (index != TR__NO_OP); // an evaluation comes when its step is counted
+  open_slice(m, (tr__event){.kind = TR__EVENT_PIECE, .step = step, .op = index, .piece = piece});
 }
 
 static void piece_end(void *user, int piece, const tr_op *op, const tr_model_input *input) {
@@ -100,7 +101,8 @@ void tr__timing_observe(tr__trainer *t, tr_run_options *options) {
 
 void tr__timing_begin(tr__trainer *t, tr__slice slice) {
   if (!t->timing) return;
-  open_slice(t->timing, (tr__event){.kind = (int32_t)slice, .step = t->step, .op = TR__NO_OP, .piece = -1});
+  const int64_t step = t->step + (slice <= TR__SLICE_PROGRAM); // what comes after the program finds the step counted
+  open_slice(t->timing, (tr__event){.kind = (int32_t)slice, .step = step, .op = TR__NO_OP, .piece = -1});
   t->timing->idle_since = tr_clock_ns();
 }
 
@@ -141,11 +143,11 @@ void tr__timing_program(tr__trainer *t, const tr_step_result *result) {
   m->program_ns += end_slice(m);
   if (!m->ring->capacity) return;
   double seconds = (double)(tr_clock_ns() - m->ring->open[0].begin) * 1e-9;
-  count(m->ring, TR__EVENT_ARENAS, t->step, arena_bytes(t));
-  count(m->ring, TR__EVENT_RESIDENT, t->step, resident_bytes(m->memory_fd));
+  count(m->ring, TR__EVENT_ARENAS, t->step + 1, arena_bytes(t));
+  count(m->ring, TR__EVENT_RESIDENT, t->step + 1, resident_bytes(m->memory_fd));
   if (t->rank != 0) return;
-  if (isfinite(result->loss)) count(m->ring, TR__EVENT_LOSS, t->step, result->loss);
-  count(m->ring, TR__EVENT_RATE, t->step, (double)result->tokens / seconds);
+  if (isfinite(result->loss)) count(m->ring, TR__EVENT_LOSS, t->step + 1, result->loss);
+  count(m->ring, TR__EVENT_RATE, t->step + 1, (double)result->tokens / seconds);
 }
 
 void tr__timing_wrote(tr__trainer *t, int64_t begin, const tr_saved *saved) {

@@ -32,7 +32,7 @@ small=(gpt2-tiny data.sequence=8 batch.micro=1 train.steps=3 model.layers=1)
 
 bench step "${small[@]}" bench.layouts=1x1,2x1 --write step.json
 expect 'step' 0
-says out '^gpt2-tiny, f32, sequence 8, 1 sequence per rank and step: ' '^1 x 1 +3 ' '^2 x 1 +3 .* [0-9.]+ +[0-9.]+ ms' '^others took'
+says out '^gpt2-tiny \(1 layer x 64, 4 heads, vocabulary [0-9]+, [0-9]+ parameters\), f32, sequence 8, 1 sequence per rank and step: ' '^1 x 1 +3 ' '^2 x 1 +3 .* [0-9.]+ +[0-9.]+ ms' '^others took'
 says step.json '"benchmark": "step"' '"isa": "(base|avx2|avx512|amx)"' '"cores": [0-9]' '"peak_flops_per_s": [1-9]' '"name": "1 x 1"' \
   '"name": "2 x 1"' '"speed_up": ' '"beyond_kernels_s": ' '"share": '
 bench step "${small[@]}" bench.layouts=1x1 --json
@@ -83,7 +83,11 @@ refused 4 "a baseline of 'bench kernel', which says nothing about 'bench step'" 
 edit 's/"isa": "[^"]*"/"isa": "other"/'
 refused 4 'a baseline of a machine with other, this one has' step "${one[@]}" bad.json
 edit 's/sequence 8,/sequence 16,/'
-refused 4 "this is 'gpt2-tiny, f32, sequence 8, 1 sequence per rank and step'" step "${one[@]}" bad.json
+refused 4 "this is 'gpt2-tiny \(.*\), f32, sequence 8, 1 sequence per rank and step'" step "${one[@]}" bad.json
+# Settings change the model, whatever it is called.
+for change in model.layers=2 model.width=128 model.heads=2; do
+  refused 4 'only the same work compares' step "${one[@]}" step.json "$change"
+done
 edit 's/"trireme_bench": 1/"trireme_bench": 2/'
 refused 4 'format 2' step "${one[@]}" bad.json
 edit 's/"share": [^,]*/"share": 0/'
@@ -126,7 +130,7 @@ expect 'a folder that is not there' 10 nowhere
 printf 'model:\n  from: gpt2-tiny\ndata:\n  sequence: 8\nbatch:\n  sequences: 4\n  micro: 1\n' >run.yaml
 bench step run.yaml -n 2 run.threads=1 precision.compute=bf16 train.steps=2 --json
 expect 'a run file' 0
-says out '"subject": "gpt2-tiny, bf16, sequence 8, 4 sequences per step"' '"name": "2 x 1"' '"accumulation": 2' '"steps": 2'
+says out '"subject": "gpt2-tiny \(.*\), bf16, sequence 8, 4 sequences per step"' '"name": "2 x 1"' '"accumulation": 2' '"steps": 2'
 
 # Kernels, by words of their names.
 bench kernel 'sum of' 'matmul forward attproj' precision.compute=f32 run.threads=1 --write kernel.json

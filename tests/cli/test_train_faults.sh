@@ -33,24 +33,24 @@ fault() {
 
 who='rank 1 \(pid [0-9]+\)'
 for op in F B UPDATE NORM; do
-  fault "kill-$op" "rank=1,op=$op,step=3,action=kill" 6 "$who was killed by signal 9 \(Killed\) while in $op of step 3"
+  fault "kill-$op" "rank=1,op=$op,step=4,action=kill" 6 "$who was killed by signal 9 \(Killed\) while in $op of step 4"
 done
 for point in start reduce ready "done"; do
-  fault "kill-reduce-$point" "rank=1,op=reduce_scatter_v.$point,step=3,action=kill" 6 \
-    "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 3"
+  fault "kill-reduce-$point" "rank=1,op=reduce_scatter_v.$point,step=4,action=kill" 6 \
+    "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 4"
 done
 more=(parallel.zero=0) # the other way to sum
-fault kill-allreduce "rank=1,op=allreduce.reduce,step=3,action=kill" 6 \
-  "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 3"
-fault stop-allreduce "rank=1,op=allreduce.reduce,step=3,action=stop" 7 "$who made no progress for .*all-reduce"
+fault kill-allreduce "rank=1,op=allreduce.reduce,step=4,action=kill" 6 \
+  "$who was killed by signal 9 \(Killed\) while in [A-Z]+ of step 4"
+fault stop-allreduce "rank=1,op=allreduce.reduce,step=4,action=stop" 7 "$who made no progress for .*all-reduce"
 more=()
 fault kill-save "rank=0,op=SAVE,step=4,action=kill" 6 'rank 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\) while in SAVE of step 4'
 fault error-save "rank=0,op=SAVE,step=4,action=error" 1 'rank 0: injected failure in SAVE of step 4'
-fault segv "rank=1,op=B,step=2,action=segv" 6 "$who was killed by signal 11 \(.*\) while in B of step 2"
-fault exit "rank=1,op=F,step=2,action=exit" 6 "$who ended with exit status 3 while in F of step 2"
-fault error "rank=1,op=F,step=2,action=error" 1 'rank 1: injected failure in F of step 2'
-fault stop-F "rank=1,op=F,step=3,action=stop" 7 "$who made no progress for [0-9.]+ s: it was in F of step 3.*rank [02] waits for it in (reduce-scatter-v|all-gather)"
-fault stop-reduce "rank=1,op=reduce_scatter_v.reduce,step=3,action=stop" 7 "$who made no progress for .*(reduce-scatter-v|all-gather)"
+fault segv "rank=1,op=B,step=3,action=segv" 6 "$who was killed by signal 11 \(.*\) while in B of step 3"
+fault exit "rank=1,op=F,step=3,action=exit" 6 "$who ended with exit status 3 while in F of step 3"
+fault error "rank=1,op=F,step=3,action=error" 1 'rank 1: injected failure in F of step 3'
+fault stop-F "rank=1,op=F,step=4,action=stop" 7 "$who made no progress for [0-9.]+ s: it was in F of step 4.*rank [02] waits for it in (reduce-scatter-v|all-gather)"
+fault stop-reduce "rank=1,op=reduce_scatter_v.reduce,step=4,action=stop" 7 "$who made no progress for .*(reduce-scatter-v|all-gather)"
 fault stop-save "rank=0,op=SAVE,step=4,action=stop" 7 'saving step 4: writer 0 of 3 did not [a-z ]+ within 6 s'
 
 background=true
@@ -58,11 +58,11 @@ fault kill-writing "rank=0,op=SAVE,step=4,action=kill" 6 'rank 0 \(pid [0-9]+\) 
 fault kill-writing-1 "rank=1,op=SAVE,step=4,action=kill" 6 "$who was killed by signal 9 \(Killed\) while in "
 fault error-writing "rank=1,op=SAVE,step=4,action=error" 1 'rank 1: injected failure in SAVE of step 4'
 fault stop-writing "rank=1,op=SAVE,step=4,action=stop" 7 'writer 1 of 3 did not write its part|rank 1'
-fault kill-meanwhile "rank=2,op=B,step=5,action=kill" 6 'rank 2 \(pid [0-9]+\) was killed by signal 9 \(Killed\) while in B of step 5'
+fault kill-meanwhile "rank=2,op=B,step=6,action=kill" 6 'rank 2 \(pid [0-9]+\) was killed by signal 9 \(Killed\) while in B of step 6'
 
 # ---- one rank alone has nobody that waits for it: the launcher sees it
-TRIREME_FAULT="rank=0,op=F,step=3,action=stop" train "${tiny[@]}" train.folder="$work/alone" run.deadline=1s
-expect "stop of the only rank" 7 'rank 0 \(pid [0-9]+\) was in F of step 3'
+TRIREME_FAULT="rank=0,op=F,step=4,action=stop" train "${tiny[@]}" train.folder="$work/alone" run.deadline=1s
+expect "stop of the only rank" 7 'rank 0 \(pid [0-9]+\) was in F of step 4'
 check_clean "stop of the only rank"
 
 # ---- signals to the launcher, and a second run in the same folder
@@ -90,7 +90,7 @@ done
 
 # A rank that is stopped never ends its step, so only the second signal can end the job this early.
 folder=$work/twice
-TRIREME_FAULT="rank=1,op=F,step=7,action=stop" start "$folder"
+TRIREME_FAULT="rank=1,op=F,step=8,action=stop" start "$folder"
 wait_until logged 7 "$folder" || fail "twice: no seven steps"
 kill -s INT "$launcher"
 sleep 0.5

@@ -12,7 +12,7 @@ same_run() { # NAME FOLDER FOLDER
   if [ "$(val_loss "$2")" != "$(val_loss "$3")" ]; then fail "$1: other val_loss: $(val_loss "$2") $(val_loss "$3")"; fi
 }
 
-# stop_and_resume NAME ARGUMENTS: 30 steps at once; killed in step 17 after a checkpoint at 10; stopped by SIGTERM after step 18.
+# stop_and_resume NAME ARGUMENTS: 30 steps at once; killed in step 18 after a checkpoint at 10; stopped by SIGTERM after step 18.
 stop_and_resume() {
   local name=$1 whole=$work/$1-whole killed=$work/$1-killed stopped=$work/$1-stopped
   shift
@@ -20,7 +20,7 @@ stop_and_resume() {
   train "${run[@]}" train.folder="$whole"
   expect "$name whole" 0
 
-  TRIREME_FAULT="rank=0,op=F,step=17,action=kill" train "${run[@]}" train.folder="$killed" checkpoint.every=10 checkpoint.background=false run.launch=processes
+  TRIREME_FAULT="rank=0,op=F,step=18,action=kill" train "${run[@]}" train.folder="$killed" checkpoint.every=10 checkpoint.background=false run.launch=processes
   expect "$name killed" 6
   train "${run[@]}" train.folder="$killed" checkpoint.every=10
   expect "$name killed, again" 0
@@ -28,7 +28,7 @@ stop_and_resume() {
   same_run "$name killed" "$whole" "$killed"
 
   # Rank 0 sleeps before it ends its 18th step; meanwhile the request to stop arrives.
-  TRIREME_FAULT="rank=0,op=UPDATE,step=17,action=sleep" "$TRIREME" train "${run[@]}" train.folder="$stopped" >"$work/out" 2>"$work/err" &
+  TRIREME_FAULT="rank=0,op=UPDATE,step=18,action=sleep" "$TRIREME" train "${run[@]}" train.folder="$stopped" >"$work/out" 2>"$work/err" &
   local launcher=$!
   wait_until logged 17 "$stopped" || fail "$name: no 17 steps: $(said)"
   kill -s TERM "$launcher"

@@ -165,6 +165,59 @@ static void stopped_rank_is_blamed_after_the_deadline(void **state) {
   free_shared_page(out.plan);
 }
 
+// ---- stopped by a clock, wherever that happens to be, waits included
+
+enum { STOPS = 10, MANY = 30000 };
+
+static void stop_here(int signal) {
+  (void)signal;
+  raise(SIGSTOP);
+}
+
+// Rank 1 is stopped in the midst of operations of many kinds, after as many microseconds as `user` says.
+static tr_status work_until_stopped(tr_comm *comm, void *user) {
+  plan *p = user;
+  tr_group *world = tr_comm_world(comm);
+  const int rank = tr_comm_rank(comm), n = tr_comm_size(comm);
+  float *x = tr_arena_alloc(tr_comm_arena(comm), MANY * sizeof *x), *own = calloc(MANY, sizeof *own);
+  size_t start[9];
+  for (int i = 0; i <= n; i++) start[i] = (size_t)(MANY / n * i);
+  memset(x, 0, MANY * sizeof *x);
+  p->pid[rank] = getpid();
+  tr_status status = own ? tr_group_barrier(world) : TR_ERR_MEMORY;
+  if (rank == 1) {
+    signal(SIGALRM, stop_here);
+    ualarm((useconds_t)p->saw_status[1], 0);
+  }
+  for (int step = 0; status == TR_OK; step++) {
+    tr_comm_activity(comm, "F", step, -1);
+    if (step % 3 == rank) tr_clock_sleep_ns(2000000); // so that the others wait, each in turn
+    tr_comm_activity(comm, "REDUCE", step, -1);
+    status = tr_group_reduce_scatter_v(world, x, own, start, TR_F32, TR_F32, TR_SUM, 0, NULL, NULL, NULL);
+    if (status == TR_OK) status = tr_group_allgather(world, own, x, 1000, TR_F32, NULL);
+    if (status == TR_OK) status = tr_group_allreduce(world, x, x, MANY, TR_F32, TR_SUM, NULL);
+    if (status == TR_OK) status = tr_group_barrier(world);
+  }
+  free(own);
+  return status;
+}
+
+static void stopped_rank_is_named_wherever_it_was_stopped(void **state) {
+  (void)state;
+  tr_launch_options o = quick_options(3, 0.5);
+  o.grace = 0.1;
+  for (int i = 0; i < STOPS; i++) {
+    outcome out = {.plan = shared_page()};
+    out.plan->saw_status[1] = 20000 + 3331 * i;
+    out.status = tr_launch(&o, work_until_stopped, out.plan, &out.report);
+    assert_int_equal(out.status, TR_ERR_TIMEOUT);
+    if (out.report.culprit != 1) print_error("stop %d: %s\n", i, out.report.text);
+    names_rank_1(&out);
+    says(out.report.text, "of step ");
+    free_shared_page(out.plan);
+  }
+}
+
 static tr_status returns_an_error(tr_comm *comm) {
   (void)comm;
   return tr_error(TR_ERR_DATA, "shard 7 of the data is empty");
@@ -474,6 +527,7 @@ int main(void) {
       cmocka_unit_test(kill_in_compute_is_reported),
       cmocka_unit_test(kill_inside_allreduce_is_reported),
       cmocka_unit_test(stopped_rank_is_blamed_after_the_deadline),
+      cmocka_unit_test(stopped_rank_is_named_wherever_it_was_stopped),
       cmocka_unit_test(error_of_a_rank_reaches_everybody),
       cmocka_unit_test(early_exit_is_reported),
       cmocka_unit_test(abort_reaches_ranks_that_wait),

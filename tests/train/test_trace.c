@@ -301,8 +301,8 @@ static void check_whole(const trace *t, const tr_train_plan *plan, int ranks, in
   assert_int_equal(check_arrows(t), (size_t)ranks * edges_between_lanes(&plan->program, steps));
   for (int r = 0; r < ranks; r++) {
     assert_int_equal(dropped(t, r), 0);
-    for (int64_t s = 0; s < steps; s++) check_step(t, plan, r, s);
-    assert_true(fabs(reduced_bytes(t, r, 1) - (double)plan->layout.total * 4) < 1);
+    for (int64_t s = 1; s <= steps; s++) check_step(t, plan, r, s);
+    assert_true(fabs(reduced_bytes(t, r, 2) - (double)plan->layout.total * 4) < 1);
     assert_int_equal(counters(t, "resident (bytes)", r), steps);
     assert_int_equal(counters(t, "arenas (bytes)", r), steps);
     assert_int_equal(counters(t, "loss", r), r ? 0 : steps);
@@ -392,8 +392,8 @@ static void full_ring(void **state) {
   trace_open(j.trace, &t);
   check_nesting(&t);
   assert_true(dropped(&t, 0) > 0);
-  assert_int_equal(count(&t, "compute", 0, 0), 0);
-  for (int64_t s = STEPS - 100; s < STEPS; s++) check_step(&t, &j.plan, 0, s);
+  assert_int_equal(count(&t, "compute", 0, 1), 0);
+  for (int64_t s = STEPS - 99; s <= STEPS; s++) check_step(&t, &j.plan, 0, s);
   size_t kept = 0;
   for (size_t i = 0; i < t.n; i++) kept += is(&t.event[i], "X") || is(&t.event[i], "C");
   count_slices(&t, "evaluation", 0, 2);
@@ -404,20 +404,20 @@ static void full_ring(void **state) {
   job_close(&j);
 }
 
-// What is known of a job whose rank 1 ended in B of step 3.
+// What is known of a job whose rank 1 ended in B of step 4.
 static void check_failed(const trace *t, const tr_train_plan *plan) {
   size_t struck = 0;
   check_names(t, 3);
   check_nesting(t);
   check_arrows(t);
   for (int r = 0; r < 3; r++) {
-    for (int64_t s = 0; s < 3; s++) check_step(t, plan, r, s);
-    count_slices(t, "step 3", r, 1);
-    count_slices(t, "step 4", r, 0);
+    for (int64_t s = 1; s < 4; s++) check_step(t, plan, r, s);
+    count_slices(t, "step 4", r, 1);
+    count_slices(t, "step 5", r, 0);
   }
   for (size_t i = 0; i < t->n; i++) {
     const event *e = &t->event[i];
-    if (e->unfinished) assert_true(e->step == 3);
+    if (e->unfinished) assert_true(e->step == 4);
     struck += e->unfinished && e->rank == 1 && strcmp(e->name, "B") == 0;
   }
   assert_int_equal(struck, 1);
@@ -430,7 +430,7 @@ static void killed(void **state) {
   trace t;
   job_open(&j, arguments);
   job_plan(&j);
-  setenv("TRIREME_FAULT", "rank=1,op=B,step=3,action=kill", 1);
+  setenv("TRIREME_FAULT", "rank=1,op=B,step=4,action=kill", 1);
   tr_status status = tr_train(&j.plan, j.options);
   unsetenv("TRIREME_FAULT");
   assert_int_equal(status, TR_ERR_PEER);
@@ -451,15 +451,15 @@ static void failed_in_threads(void **state) {
   trace t;
   job_open(&j, arguments);
   job_plan(&j);
-  setenv("TRIREME_FAULT", "rank=1,op=B,step=3,action=error", 1);
+  setenv("TRIREME_FAULT", "rank=1,op=B,step=4,action=error", 1);
   tr_status status = tr_train(&j.plan, j.options);
   unsetenv("TRIREME_FAULT");
   assert_int_equal(status, TR_ERR_INTERNAL);
   trace_open(j.trace, &t);
   check_nesting(&t);
-  for (int64_t s = 0; s < 3; s++) check_step(&t, &j.plan, 0, s); // what it did of step 3 is a matter of time
-  check_step(&t, &j.plan, 1, 3);
-  count_slices(&t, "step 3", 1, 1);
+  for (int64_t s = 1; s < 4; s++) check_step(&t, &j.plan, 0, s); // what it did of step 4 is a matter of time
+  check_step(&t, &j.plan, 1, 4);
+  count_slices(&t, "step 4", 1, 1);
   trace_close(&t);
   job_close(&j);
 }
