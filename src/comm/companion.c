@@ -42,6 +42,7 @@ struct tr__companion {
   int said;                        // how the job failed
   _Atomic int heard;               // a message of another host waits to be read
   _Atomic int leaving, left, over; // leaving: the rank has returned from its main; over: nothing more is to be told
+  int pending;                     // operations are under way
   uint64_t driven;
   int64_t rest;
 };
@@ -126,12 +127,20 @@ static void end_others(tr__companion *c) {
       kill(c->job->hosts.pid[r], SIGKILL);
 }
 
+// Mutex held.
+static void step_requests(tr__companion *c) {
+  tr_comm *comm = c->net->comm;
+  if (comm) tr__progress_beside(comm);
+  c->pending = comm && comm->head;
+}
+
 static void look(tr__companion *c) {
   tr__watch_signals(c->watch, c->job);
   look_around(c);
   if (c->net) {
     tr__net_enter(c->net);
     for (int i = 0; i < POLLS_OF_LOOK; i++) tr__net_poll(c->net);
+    step_requests(c);
     tr__mirror_step(c->mirror, speaks(c), tr_clock_ns());
     atomic_store(&c->heard, 0);
     tr__mirror_hush(c->mirror, tr_clock_ns());
@@ -162,7 +171,7 @@ static int64_t drive(tr__companion *c) {
   }
   int moved = 0;
   for (int i = 0; i < POLLS_OF_DRIVE; i++) moved += tr__net_poll(net);
-  if (net->comm) tr__progress_beside(net->comm);
+  step_requests(c);
   atomic_store(&c->heard, tr__mirror_heard(c->mirror));
   tr__net_leave(net);
   c->rest = moved > 0 ? REST_NS : c->rest * 2;
@@ -191,7 +200,7 @@ static void *companion_main(void *argument) {
   int news = 0;
   while (!atomic_load(&c->left)) {
     int64_t now = tr_clock_ns();
-    int busy = c->net && atomic_load(&c->net->under_way) > 0;
+    int busy = c->net && (c->pending || atomic_load(&c->net->under_way) > 0);
     if (!busy || news || now - looked >= LOOK_NS) {
       look(c);
       looked = now;
