@@ -73,6 +73,18 @@ static void fill(tr_request *r, tr__record *record) {
   record->dst_place = r->dst_nbyte ? tr__job_place(job, r->dst, r->dst_nbyte) : TR__PRIVATE;
 }
 
+// Others have the lines of the next record from its last use. Stores now bring as many here as the next operation needs if it
+// is like this one: while we wait, not when it is urgent.
+static void own_next_lines(const tr_request *r) {
+  enum { CACHE_LINE = 64 };
+  const tr_group *g = r->group;
+  if (tr__ahead(r->seq + 1, g->all_ended) >= TR__RING) return;
+  tr__record *next = &ring_of(g, g->index)->record[(r->seq + 1) % TR__RING];
+  next->call.kind = TR__NONE;
+  for (size_t at = CACHE_LINE; is_inline(r) && at < sizeof *next - sizeof next->payload + r->nbyte; at += CACHE_LINE)
+    ((char *)next)[at] = 0;
+}
+
 static void post(tr_request *r) {
   tr_group *g = r->group;
   tr__record *record = record_of(r, g->index);
@@ -89,6 +101,7 @@ static void post(tr_request *r) {
     atomic_store_explicit(&record->finished, 0, memory_order_relaxed);
   }
   atomic_store_explicit(&record->ready, tr__tag(g->epoch, r->seq), memory_order_release);
+  own_next_lines(r);
   tr__worked(g->comm);
   tr__hook(g->comm, r->kind, TR__AT_READY);
 }

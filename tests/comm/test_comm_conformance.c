@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
-// timeout: 120
+// timeout: 240
 // The conformance suite over ranks that are threads: group sizes 1 to 8, all types, small and large messages, arena
 // and private buffers, sub-groups, requests in any order, delays, wrapping sequences; and calls that do not agree.
 #include <setjmp.h>
