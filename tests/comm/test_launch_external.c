@@ -58,7 +58,7 @@ static job job_of(int size, tr_rank_main rank_main, void *user) {
     tr_launch_options_init(&j.options[r]);
     j.options[r].nrank = size;
     j.options[r].deadline = 20;
-    j.options[r].grace = 1;
+    j.options[r].grace = 10;
     j.options[r].arena_nbyte = (size_t)12 << 20;
   }
   return j;
@@ -169,7 +169,7 @@ static tr_status hang_on_1(tr_comm *comm, void *user) {
 static void a_stuck_rank_is_named_and_ended(void **state) {
   (void)state;
   job j = job_of(3, hang_on_1, NULL);
-  for (int r = 0; r < 3; r++) j.options[r].deadline = 1;
+  for (int r = 0; r < 3; r++) j.options[r].deadline = 4, j.options[r].grace = 1;
   run(&j);
   assert_int_equal(shared[0].status, TR_ERR_TIMEOUT);
   assert_int_equal(shared[0].report.culprit, 1);
@@ -183,7 +183,7 @@ static void who_does_not_come_is_named(void **state) {
   (void)state;
   job j = job_of(3, hash_of_sum, NULL);
   j.missing = 1;
-  for (int r = 0; r < 3; r++) j.options[r].deadline = 0.1;
+  for (int r = 0; r < 3; r++) j.options[r].deadline = 0.5;
   run(&j);
   assert_int_equal(shared[0].status, TR_ERR_TIMEOUT);
   assert_non_null(strstr(shared[0].text, "rank 0 waited in vain for the other ranks of its host to start; missing: "
