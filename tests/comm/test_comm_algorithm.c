@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
-// timeout: 240
+// timeout: 400
 // Every algorithm, demanded through TRIREME_COMM, over ranks that are threads: operations whose sums must have the contract's
 // bits; sums in any order within rounding; what went over the transport against what is claimed.
 #include <setjmp.h>

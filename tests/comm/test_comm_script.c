@@ -4,8 +4,9 @@
 // Scripts without ranks: those of all ranks of a group are walked through side by side, for many group sizes.
 //
 // Messages arrive at once, and wait in order per pair of ranks. So it is seen whether every message that is sent is also
-// received, with as many elements; whether all ranks come to the end; and whether messages, bytes, sums and the longest chain
-// of messages are what each algorithm claims.
+// received, with as many elements; whether all ranks come to the end; whether messages, bytes, sums and the longest chain
+// of messages are what each algorithm claims; and, from which ranks' messages each part is the sum of, whether every sum is one
+// of the aligned binary tree.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,22 +20,31 @@
 
 enum { MOST = 40, QUEUE = 512 };
 
+typedef struct span { // the sum of ranks [from, to); to 0: not known
+  int from, to;
+} span;
+
 typedef struct message {
   size_t nelem;
-  int depth;
+  int depth, at; // at: of its spans in the pool
 } message;
 
 typedef struct walker { // one rank
   tr__script *script;
   int step, started, depth; // depth: messages on the longest chain that this rank has waited for
   int peer[QUEUE], number[QUEUE], is_recv[QUEUE];
+  tr__run to[QUEUE]; // of receives
+  span *value;       // [destination, source, registers][parts]
   tr__claim seen;
 } walker;
 
 typedef struct world {
   tr__case c;
   walker *rank;
-  message *queue;    // [from][to][number]
+  message *queue; // [from][to][number]
+  span *pool;
+  int pooled;
+  int ordered;       // sums must be of the tree
   int *sent, *taken; // [from][to]
 } world;
 
@@ -49,6 +59,67 @@ static size_t elements(const world *w, const tr__script *s, tr__run run) {
 
 static int pair(const world *w, int from, int to) { return from * w->c.size + to; }
 
+// ---- whose sums
+
+static span *value(walker *r, tr__run run, int k) {
+  return &r->value[(run.buffer + 2) * r->script->parts + (run.first + k) % r->script->parts];
+}
+
+static int keep_spans(world *w, walker *r, tr__run run) {
+  int at = w->pooled;
+  w->pooled += run.count;
+  w->pool = realloc(w->pool, (size_t)(w->pooled + 1) * sizeof *w->pool);
+  assert_non_null(w->pool);
+  for (int k = 0; k < run.count; k++) w->pool[at + k] = *value(r, run, k);
+  return at;
+}
+
+// The sum of these, as one tree over them, is a part of the tree over all ranks: they are neighbours of equal, aligned,
+// power-of-two size, but for the last, which may be short where the group ends.
+static span joined(const world *w, const span *item, int n) {
+  int size = item[0].to - item[0].from;
+  if (n == 1) return item[0];
+  assert_true(size > 0 && (size & (size - 1)) == 0 && item[0].from % (size << tr__log2_up(n)) == 0);
+  for (int i = 1; i < n; i++) {
+    int length = item[i].to - item[i].from;
+    assert_int_equal(item[i].from, item[i - 1].to);
+    assert_true(length == size || (i == n - 1 && length < size && item[i].to == w->c.size));
+  }
+  return (span){item[0].from, item[n - 1].to};
+}
+
+static void sum(const world *w, walker *r, const tr__step *step) {
+  const tr__run *source = &r->script->source[step->first];
+  for (int k = 0; k < step->to.count; k++) {
+    span item[MOST];
+    for (int i = 0; i < step->count; i++) item[i] = *value(r, source[i], k);
+    *value(r, step->to, k) = joined(w, item, step->count);
+  }
+}
+
+static void sum_host(const world *w, walker *r, const tr__step *step) {
+  int first = r->script->index / w->c.local * w->c.local;
+  int last = first + w->c.local < w->c.size ? first + w->c.local : w->c.size;
+  for (int k = 0; step->peer == TR__LOCAL_REDUCE && k < step->to.count; k++)
+    *value(r, step->to, k) = (span){first, last};
+}
+
+// What the operation leaves on a rank is the sum of all; of what local ranks get from each other nothing is known here.
+static void check_results(const world *w, int i, int local) {
+  walker *r = &w->rank[i];
+  int scatters = w->c.kind == TR__REDUCE_SCATTER || w->c.kind == TR__REDUCE_SCATTER_V;
+  if (w->c.kind == TR__REDUCE && i != w->c.root) return;
+  for (int part = 0; part < r->script->parts; part++) {
+    span s = *value(r, tr__run_of(TR__DEST, part, 1), 0);
+    int block = r->script->order ? r->script->order[part] : part;
+    if ((scatters && block != i) || (local && s.to == 0)) continue;
+    assert_int_equal(s.from, 0);
+    assert_int_equal(s.to, w->c.size);
+  }
+}
+
+// ---- steps
+
 static void send(world *w, int from, const tr__step *step) {
   walker *r = &w->rank[from];
   int p = pair(w, from, step->peer);
@@ -56,7 +127,7 @@ static void send(world *w, int from, const tr__step *step) {
   int wide = step->from.buffer >= 0 && r->script->reg[step->from.buffer].wide;
   assert_true(step->peer >= 0 && step->peer < w->c.size && step->peer != from);
   assert_true(w->sent[p] < QUEUE);
-  w->queue[p * QUEUE + w->sent[p]++] = (message){n, r->depth + 1};
+  w->queue[p * QUEUE + w->sent[p]++] = (message){n, r->depth + 1, w->ordered ? keep_spans(w, r, step->from) : 0};
   r->seen.messages += n > 0 || w->c.kind == TR__BARRIER;
   r->seen.bytes += n * (wide ? w->c.wide : w->c.width);
   r->is_recv[r->started++] = 0;
@@ -66,6 +137,7 @@ static void recv(world *w, int to, const tr__step *step) {
   walker *r = &w->rank[to];
   int p = pair(w, step->peer, to);
   r->peer[r->started] = step->peer;
+  r->to[r->started] = step->to;
   r->number[r->started] = w->taken[p]++;
   r->is_recv[r->started++] = 1;
 }
@@ -79,6 +151,9 @@ static int arrived(world *w, int to, const tr__step *step) {
     int p = pair(w, r->peer[i], to);
     if (w->sent[p] <= r->number[i]) return 0;
     const message *m = &w->queue[p * QUEUE + r->number[i]];
+    for (int k = 0; w->ordered && r->is_recv[i] == 1 && k < r->to[i].count; k++)
+      *value(r, r->to[i], k) = w->pool[m->at + k];
+    r->is_recv[i] = 2; // has come
     if (m->nelem > 0 || w->c.kind == TR__BARRIER) depth = m->depth > depth ? m->depth : depth;
   }
   r->depth = depth;
@@ -95,8 +170,14 @@ static int take(world *w, int i) {
   case TR__DO_WAIT:
     if (!arrived(w, i, step)) return 0;
     break;
-  case TR__DO_SUM: r->seen.sums += (uint64_t)(step->count - 1) * elements(w, r->script, step->to); break;
-  case TR__DO_LOCAL: r->is_recv[r->started++] = 0; break;
+  case TR__DO_SUM:
+    r->seen.sums += (uint64_t)(step->count - 1) * elements(w, r->script, step->to);
+    if (w->ordered) sum(w, r, step);
+    break;
+  case TR__DO_LOCAL:
+    r->is_recv[r->started++] = 0;
+    if (w->ordered) sum_host(w, r, step);
+    break;
   }
   r->step++;
   return 1;
@@ -166,9 +247,23 @@ static void try_case(const tr__algorithm *a, tr__case c) {
     w.rank[i].script = tr__script_build(a, c.kind, c.size, i, c.root, c.local);
     assert_non_null(w.rank[i].script);
   }
+  int aligned = !a->hosts || (c.local & (c.local - 1)) == 0;
+  w.ordered = tr__kind_reduces(c.kind) && (a->ordered & tr__bit(c.kind)) && aligned;
+  for (int i = 0; i < c.size; i++) {
+    walker *r = &w.rank[i];
+    r->value = calloc((size_t)(r->script->nreg + 2) * (size_t)r->script->parts, sizeof *r->value);
+    assert_non_null(r->value);
+    for (int part = 0; part < r->script->parts; part++)
+      *value(r, tr__run_of(TR__SOURCE, part, 1), 0) = (span){i, i + 1};
+  }
   walk(&w);
   check_claims(&w, a);
-  for (int i = 0; i < c.size; i++) tr__script_free(w.rank[i].script);
+  for (int i = 0; i < c.size; i++) {
+    if (w.ordered) check_results(&w, i, a->hosts);
+    free(w.rank[i].value);
+    tr__script_free(w.rank[i].script);
+  }
+  free(w.pool);
   free(w.taken);
   free(w.sent);
   free(w.queue);
@@ -208,7 +303,7 @@ static void try_algorithm(const tr__algorithm *a, int size, int local) {
   }
 }
 
-static void every_message_is_received_and_counts_are_as_claimed(void **state) {
+static void scripts_of_all_ranks_fit_and_do_what_they_claim(void **state) {
   (void)state;
   for (int size = 2; size <= 17; size++)
     for (int i = 0; tr__algorithms[i]; i++)
@@ -217,7 +312,7 @@ static void every_message_is_received_and_counts_are_as_claimed(void **state) {
     if (!tr__algorithms[i]->hosts) try_algorithm(tr__algorithms[i], 32 + i % 3, 0);
 }
 
-static void hierarchical_counts_are_as_claimed(void **state) {
+static void scripts_over_hosts_fit_and_do_what_they_claim(void **state) {
   (void)state;
   for (int local = 2; local <= 4; local++)
     for (int hosts = 2; hosts <= 5; hosts++) {
@@ -229,8 +324,8 @@ static void hierarchical_counts_are_as_claimed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_message_is_received_and_counts_are_as_claimed),
-      cmocka_unit_test(hierarchical_counts_are_as_claimed),
+      cmocka_unit_test(scripts_of_all_ranks_fit_and_do_what_they_claim),
+      cmocka_unit_test(scripts_over_hosts_fit_and_do_what_they_claim),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
