@@ -28,11 +28,20 @@ full     clang           clang               clang           command:clang
 full     libclang-rt-dev compiler-rt         compiler-rt     fuzzer:clang
 full     clang-format    clang-tools-extra   clang           command:clang-format
 full     shellcheck      ShellCheck          shellcheck      command:shellcheck
+full     openmpi-bin     openmpi             openmpi         command:mpirun.openmpi
+full     libopenmpi-dev  openmpi-devel       openmpi         command:mpicc.openmpi
+full     mpich           mpich               mpich           command:mpirun.mpich
+full     libmpich-dev    mpich-devel         mpich           command:mpicc.mpich
+full     iproute2        iproute-tc          iproute2        command:tc
 full     python3         python3             python          command:python3
 full     python3-numpy   python3-numpy       python-numpy    python:numpy
 full     python3-torch   python3-torch       python-pytorch  python:torch
 nightly  clang-tidy      clang-tools-extra   clang           command:clang-tidy
 nightly  debootstrap     debootstrap         debootstrap     command:debootstrap
+nightly  slurmctld       slurm-slurmctld     slurm-llnl      command:/usr/sbin/slurmctld
+nightly  slurmd          slurm-slurmd        slurm-llnl      command:/usr/sbin/slurmd
+nightly  slurm-client    slurm               slurm-llnl      command:srun
+nightly  munge           munge               munge           command:/usr/sbin/munged
 TABLE
 }
 
