@@ -76,7 +76,10 @@ static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
   double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
   if (p->zero < 2) return 0;
-  if (p->keeps_gathered) return (2 + (p->pp > 1 ? 4 : 0)) * (all.dense + all.experts);
+  if (p->keeps_gathered) { // besides the shards, which hold a part of it; in pipelines buffers of their own do
+    double more = p->pp > 1 ? 1 : 1 - 1 / shards_of(p, 3);
+    return more * (2 + p->grad_bytes) * (all.dense + all.experts);
+  }
   return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 
