@@ -125,7 +125,7 @@ void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster 
       if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
     }
   }
-  // Older allocators cache blocks of many sizes and hold more than is used: about 4 GB and 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 4e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB and 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 6e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
   out->process = out->total + reserved + cached;
 }
