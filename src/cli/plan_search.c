@@ -4,6 +4,7 @@
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
 #include "cli/plan_words_internal.h"
+#include "trireme/base/clock.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/search.h"
@@ -142,8 +143,8 @@ static void print_row(const tr_search_entry *e, int rank) {
          x->memory.process / 1e9);
 }
 
-static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o,
-                        const tr_search_result *f) {
+static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o, const tr_search_result *f,
+                        double seconds) {
   int64_t devices = c->hosts * c->host_devices;
   printf(
       "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GB each\nbatch   %lld sequences of %lld tokens, %s\n\n",
@@ -151,10 +152,11 @@ static void print_table(const request *r, const tr_cluster *c, const tr_search_o
       (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
   printf("  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
-  printf("\n%lld plans predicted; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie within the\n"
+  printf("\n%lld plans predicted in %.0f ms; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie "
+         "within the\n"
          "prediction's error (nine in ten runs of %s within %.0f %%) of the best.\n",
-         (long long)f->predicted, (long long)f->too_big, (long long)f->bounded, (long long)f->near, c->device.name,
-         100 * c->device.fit.p90);
+         (long long)f->predicted, 1e3 * seconds, (long long)f->too_big, (long long)f->bounded, (long long)f->near,
+         c->device.name, 100 * c->device.fit.p90);
 }
 
 static void print_split(const tr_prediction *x) {
@@ -239,11 +241,13 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
   tr_search_result *found = malloc(sizeof *found);
   if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
   tr_status status = set_options(r, &options);
+  double start = tr_clock_seconds();
   if (status == TR_OK) status = tr_search(w, c, &options, found);
+  double seconds = tr_clock_seconds() - start;
   if (status == TR_OK && r->json) {
     status = print_json(found);
   } else if (status == TR_OK) {
-    print_table(r, c, &options, found);
+    print_table(r, c, &options, found, seconds);
     if (r->explain) {
       print_split(&found->top[0].prediction);
       print_families(found);

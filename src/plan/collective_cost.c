@@ -46,13 +46,14 @@ double tr__sum_time(const tr_cluster *c, tr__links g, double bytes) {
   return latency + 2 * bytes * (g.ranks - 1) / g.ranks / (tr__gather_rate(c, g) * gain);
 }
 
-// `bytes` leave each rank in all; across domains each token goes once to every domain that it has copies for (`copies`
-// per token at most) and is spread there by the fast links.
+// `bytes` would leave each rank if every copy of a token were sent; it goes once to each rank that has copies of it, and
+// across domains once to each domain, where the fast links spread it.
 double tr__swap_time(const tr_cluster *c, tr__links g, double bytes, double copies) {
   if (g.ranks <= 1) return 0;
   const tr_efficiency *fit = &c->device.fit;
   double latency = 1e-6 * (fit->link_us + fit->network_us * doublings(g));
-  double inside = bytes * (g.ranks - 1) / g.ranks / link_rate(c);
+  double met = g.ranks * (1 - pow(1 - 1 / g.ranks, copies)); // ranks that a token has copies for
+  double inside = bytes / copies * met * (g.ranks - 1) / g.ranks / link_rate(c);
   if (!g.crosses) return latency + inside;
   double domains = g.ranks / g.near;
   double reached = domains * (1 - pow(1 - 1 / domains, copies));

@@ -76,7 +76,10 @@ static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
   double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
   if (p->zero < 2) return 0;
-  if (p->keeps_gathered) return (2 + (p->pp > 1 ? 4 : 0)) * (all.dense + all.experts);
+  if (p->keeps_gathered) { // besides the shards, which hold a part of it; in pipelines buffers of their own do
+    double more = p->pp > 1 ? 1 : 1 - 1 / shards_of(p, 3);
+    return more * (2 + p->grad_bytes) * (all.dense + all.experts);
+  }
   return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 
@@ -122,7 +125,7 @@ void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster 
       if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
     }
   }
-  // Older allocators cache blocks of many sizes and hold more than is used: about 4 GB and 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 4e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
+  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB and 0.45 of the activations.
+  double cached = p->fused_attention ? 0 : 6e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
   out->process = out->total + reserved + cached;
 }

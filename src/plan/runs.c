@@ -82,7 +82,7 @@ void tr_runs_predict(tr_runs *runs) {
     run->predicted_step = run->predicted_memory = 0;
     if (*run->why && !run->states_only) continue;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &memory);
-    run->predicted_memory = memory_as_counted(run, &memory);
+    if (run->states_only || !run->micro_unknown) run->predicted_memory = memory_as_counted(run, &memory);
     if (*run->why) continue;
     run->predicted_step = tr_predict_step(&run->plan, &run->model, &run->cluster, term);
   }
@@ -114,8 +114,12 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
     tr_footprint m;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
     double room = run->cluster.device.memory_gib * 1.073741824;
-    tr_text_append(out, "%.5g,%.5g,%.5g,%.4g,%.4g,%.4g,", step, step / spread, step * spread, memory, memory * 0.87,
-                   memory * 1.15);
+    tr_text_append(out, "%.5g,%.5g,%.5g,", step, step / spread, step * spread);
+    if (run->micro_unknown) {
+      tr_text_append(out, ",,,\"no memory: the micro-batch is not stated, and taken as 1\"\n");
+      continue;
+    }
+    tr_text_append(out, "%.4g,%.4g,%.4g,", memory, memory * 0.87, memory * 1.15);
     if (m.process > room * 1e9)
       tr_text_append(out, "\"out of memory: needs %.1f GB of %.0f; most of it %s on stage %lld\"", m.process / 1e9,
                      room, tr_memory_item_name(m.biggest), (long long)m.stage);

@@ -119,7 +119,7 @@ static void read_program(const reader *r, tr_plan *p) {
                 !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
   p->hides_input_grads =
       has(framework, "Megatron-LM") && count(r, "year", 2024) >= 2022 && !has(framework, "no overlap");
-  p->hides_ep = has(notes, "all-to-all overlap");
+  p->hides_ep = has(notes, "all-to-all overlap") || (has(framework, "Bridge") && p->vpp > 1);
   p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
   p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
@@ -135,6 +135,7 @@ static void read_bytes(const reader *r, tr_plan *p) {
   p->wire_bytes = has(number, "fp16") ? 2 : 4;
   if (has(framework, "NeMo") || has(framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
   if (has(framework, "DeepSpeed")) p->grad_bytes = has(number, "fp16") && p->zero > 0 ? 2 : 6;
+  if (has(framework, "nanotron")) p->grad_bytes = 6;
   if (has(framework, "analytic")) p->grad_bytes = 2;
   if (has(framework, "InternEvo")) p->grad_bytes = 2, p->state_bytes = 22;
   if (fsdp && !has(framework, "Megatron")) {
@@ -145,7 +146,7 @@ static void read_bytes(const reader *r, tr_plan *p) {
   if (has(framework, "Kempner")) {
     p->weight_bytes = p->grad_bytes = 2;
     p->state_bytes = 4;
-    p->logit_bytes = 10 * (double)p->tp; // not cut over tp
+    p->logit_bytes = 7 * (double)p->tp; // compiled; not cut over tp
   }
 }
 
@@ -184,7 +185,8 @@ static void read_plan(const reader *r, tr_plan *p) {
   read_bytes(r, p);
   read_stages(r, p);
   if (!*text(r, "seq_par"))
-    p->sequence_parallel = p->tp > 1 && p->fused_attention && !has(text(r, "framework"), "InternEvo");
+    p->sequence_parallel = p->tp > 1 && p->fused_attention && !has(text(r, "framework"), "InternEvo") &&
+                           !has(text(r, "framework"), "Kempner");
   const char *offload = strstr(text(r, "recompute"), "layers activation offload");
   if (offload) p->offloaded = 80;
 }
@@ -258,6 +260,7 @@ static void read_published(const reader *r, tr_run *run) {
   run->tier = *text(r, "tier") ? *text(r, "tier") : 'A';
   run->group = count(r, "rank_group", 0);
   run->memory_gb = real(r, "mem_gb_per_gpu", 0);
+  run->micro_unknown = count(r, "mbs", 0) == 0;
   run->out_of_memory = strcmp(text(r, "mem_gb_per_gpu"), "OOM") == 0 || has(run->memory_kind, "out of memory");
   read_model(r, &run->model);
   read_plan(r, &run->plan);

@@ -12,10 +12,11 @@
 
 typedef struct tr_run {
   const char *id, *source, *model_name, *device_name, *memory_kind;
-  char tier;       // 'A' complete .. 'D'; 'S' a measurement of one node
-  int64_t group;   // rows of a group differ in the plan alone; 0: none
-  char why[160];   // why it cannot be predicted, "" where it can
-  int states_only; // no model is named: its states alone are predicted, from the number of parameters
+  char tier;         // 'A' complete .. 'D'; 'S' a measurement of one node
+  int64_t group;     // rows of a group differ in the plan alone; 0: none
+  char why[160];     // why it cannot be predicted, "" where it can
+  int micro_unknown; // no micro-batch is stated: no memory is predicted
+  int states_only;   // no model is named: its states alone are predicted, from the number of parameters
   tr_plan plan;
   tr_workload model;
   tr_cluster cluster;
