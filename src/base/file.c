@@ -154,8 +154,9 @@ static char *temporary_of(const char *path) {
   return n < 0 ? NULL : out;
 }
 
-static tr_status write_synced(const char *path, const void *data, size_t nbyte) {
-  int fd = open_again(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
+// To `at`; `path` is what the caller knows of.
+static tr_status write_synced(const char *at, const char *path, const void *data, size_t nbyte) {
+  int fd = open_again(at, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
   if (fd < 0) return io_error(path, "create");
   tr_status status = tr_file_write_all(fd, data, nbyte, path);
   if (status == TR_OK && fsync(fd) != 0) status = io_error(path, "force to disk");
@@ -171,9 +172,9 @@ tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte)
     status = tr_error(TR_ERR_MEMORY, "%s: no memory for the name of its temporary file", path);
     goto free_names;
   }
-  status = write_synced(temporary, data, nbyte);
+  status = write_synced(temporary, path, data, nbyte);
   if (status == TR_OK && rename(temporary, path) != 0) {
-    status = tr_error(TR_ERR_IO, "%s: cannot rename %s to it: %s", path, temporary, strerror(errno));
+    status = io_error(path, "replace");
   }
   if (status == TR_OK) {
     status = tr_file_sync_folder(folder);
@@ -184,6 +185,41 @@ free_names:
   free(temporary);
   free(folder);
   return status;
+}
+
+tr_status tr_file_prove(const char *path) {
+  struct stat about;
+  char *temporary = temporary_of(path);
+  if (!temporary) return tr_error(TR_ERR_MEMORY, "%s: no memory for the name of its temporary file", path);
+  tr_status status = TR_OK;
+  int fd = open_again(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
+  if (fd < 0) {
+    status = io_error(path, "create");
+  } else {
+    close(fd);
+    unlink(temporary);
+    if (stat(path, &about) == 0 && S_ISDIR(about.st_mode)) status = tr_error(TR_ERR_IO, "%s: it is a folder", path);
+  }
+  free(temporary);
+  return status;
+}
+
+// ".NAME.tmp.DIGITS"
+static int is_temporary_of(const char *entry, const char *name) {
+  const size_t n = strlen(name);
+  if (entry[0] != '.' || strncmp(entry + 1, name, n) != 0 || strncmp(entry + 1 + n, ".tmp.", 5) != 0) return 0;
+  const char *digits = entry + 1 + n + 5;
+  return *digits && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+void tr_file_remove_temporaries(const char *path) {
+  const char *slash = strrchr(path, '/');
+  char *folder = folder_of(path);
+  DIR *entries = folder ? opendir(folder) : NULL;
+  for (struct dirent *entry; entries && (entry = readdir(entries));)
+    if (is_temporary_of(entry->d_name, slash ? slash + 1 : path)) unlinkat(dirfd(entries), entry->d_name, 0);
+  if (entries) closedir(entries);
+  free(folder);
 }
 
 tr_status tr_file_append(const char *path, const void *data, size_t nbyte) {

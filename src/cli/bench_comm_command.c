@@ -4,6 +4,7 @@
 #include "cli/bench_comm_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/file.h"
 #include "trireme/comm/probe.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,6 +233,14 @@ static tr_status conclude(const tr__comm_job *job, tr__bench_report *report) {
   return tr__bench_finish(report);
 }
 
+// Did somebody choose sizes, types or buffers?
+static int chose_part(const tr_options *options) {
+  static const char *const path[] = {"bench.sizes", "bench.factor", "bench.types", "bench.place", "bench.buffers"};
+  for (size_t i = 0; i < sizeof path / sizeof *path; i++)
+    if (tr_options_is_set(options, path[i])) return 1;
+  return 0;
+}
+
 static tr_status sweep(tr__comm_job *job, const tr__argument_list *words, const tr_options *options) {
   static char nowhere[] = "";
   choice c = {.nop = 0};
@@ -252,6 +261,7 @@ static tr_status sweep(tr__comm_job *job, const tr__argument_list *words, const 
   snprintf(subject, sizeof subject, "%d ranks as %s%s", job->nrank, own.launch ? "threads" : "processes",
            own.direct ? "" : ", no direct path");
   tr_status status = tr__bench_open(&report, "comm", subject, &own, options);
+  report.part = words->n > 0 || chose_part(options);
   if (status == TR_OK && note.data && !own.json && job->speaks) fputs(note.data, stdout);
   tr_text_free(&note);
   if (status == TR_OK) status = launch_job(job, tr__comm_bench_rank, arena_for(job));
@@ -303,6 +313,8 @@ static tr_status run_job(tr__bench_settings *s, const tr__argument_list *words, 
   if (job.nrank > RANKS_MOST) job.nrank = RANKS_MOST;
   job.speaks = place.rank == 0;
   TR_TRY(check_mode(s, words, options));
+  if (*s->write) TR_TRY(tr_file_prove(s->write)); // what cannot be written is better known now
+  if (*s->svg) TR_TRY(tr_file_prove(s->svg));
   TR_TRY(open_job(&job));
   tr_status status = s->matrix ? pairs(&job, options) : s->preflight ? preflight(&job) : sweep(&job, words, options);
   munmap(job.results, results_nbyte(job.nrank));

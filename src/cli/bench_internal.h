@@ -70,6 +70,7 @@ typedef struct tr__bench_report {
   char subject[256];     // what is measured; only equal ones are compared
   const tr__bench_settings *settings;
   double tolerance; // 0.05
+  int part;         // the caller chose what to measure: a baseline may have more
   json_t *baseline; // NULL: none
   json_t *rows;
   json_t *fits; // NULL: none; what a benchmark concludes from its rows
@@ -83,7 +84,8 @@ tr_status tr__bench_open(tr__bench_report *report, const char *benchmark, const 
                          const tr__bench_settings *settings, const tr_options *options);
 tr_status tr__bench_add(tr__bench_report *report, json_t *row); // takes the row, which may be NULL (no memory)
 // Prints what was asked for (JSON, the comparison, a note about others on the machine), writes the file.
-// TR_ERR_VERIFY names the rows that are slower than the baseline by more than the tolerance.
+// TR_ERR_VERIFY names the rows that are slower than the baseline by more than the tolerance. TR_ERR_DATA names the rows that
+// only one of the two has; those of a baseline that were not measured are no fault when only a part was to be measured.
 tr_status tr__bench_finish(tr__bench_report *report);
 void tr__bench_close(tr__bench_report *report);
 

@@ -190,6 +190,7 @@ static tr_status measure_all(const tr__bench_settings *s, const tr__argument_lis
   char cpu[128];
   tr_cpu_name(cpu, sizeof cpu);
   tr_status status = tr__bench_open(&report, "kernel", "GPT-2 124M's shapes, 1024 rows", s, options);
+  report.part = words->n > 0 || s->compute > 0 || s->threads > 0;
   if (status == TR_OK && !s->json)
     printf("%s, %s, %d core%s\n", cpu, tr_isa_name(tr_cpu_isa()), tr_cpu_count(), tr_cpu_count() == 1 ? "" : "s");
   for (int n = first; n <= last && status == TR_OK; n++)

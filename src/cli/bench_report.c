@@ -130,6 +130,7 @@ tr_status tr__bench_open(tr__bench_report *r, const char *benchmark, const char 
   TR_TRY(read_tolerance(settings->tolerance, options, &r->tolerance));
   if (!*settings->baseline && tr_options_is_set(options, "bench.tolerance"))
     return tr_options_error(options, "bench.tolerance", "there is nothing to compare with; give bench.baseline too");
+  if (*settings->write) TR_TRY(tr_file_prove(settings->write)); // what cannot be written is better known now
   if (*settings->baseline) {
     TR_TRY(tr_json_load(settings->baseline, FILE_LIMIT, &r->baseline));
     TR_TRY(check_baseline(r, settings->baseline));
@@ -221,6 +222,39 @@ static tr_status compare_all(const tr__bench_report *r, int quiet, size_t *compa
   return TR_OK;
 }
 
+// Names of the rows of `of` that `in` has not.
+static size_t name_missing(const json_t *of, const json_t *in, tr_text *out) {
+  size_t i, n = 0;
+  json_t *row;
+  json_array_foreach(of, i, row) {
+    const char *name = json_string_value(json_object_get(row, "name"));
+    if (find_row(in, name)) continue;
+    if (++n <= NAMED) tr_text_append(out, "%s%s", n > 1 ? ", " : "", name);
+    if (n == NAMED + 1) tr_text_append(out, ", ...");
+  }
+  return n;
+}
+
+// A comparison that leaves something out without a word would pass whatever became of it.
+static tr_status check_complete(const tr__bench_report *r) {
+  const json_t *before = json_object_get(r->baseline, "results");
+  tr_text gone = {0}, added = {0};
+  const size_t ngone = name_missing(before, r->rows, &gone), nadded = name_missing(r->rows, before, &added);
+  tr_status status = TR_OK;
+  if (ngone && !r->settings->json) printf("not measured, so not compared: %s\n", gone.data);
+  if (nadded && !r->settings->json) printf("not in the baseline, so not compared: %s\n", added.data);
+  if (nadded)
+    status = tr_error(TR_ERR_DATA, "%s: it lacks results that were measured: %s; write a new baseline",
+                      r->settings->baseline, added.data);
+  else if (ngone && !r->part)
+    status = tr_error(TR_ERR_DATA,
+                      "%s: results in it were not measured: %s; choose what to measure, or write a new baseline",
+                      r->settings->baseline, gone.data);
+  tr_text_free(&gone);
+  tr_text_free(&added);
+  return status;
+}
+
 static tr_status compare(const tr__bench_report *r) {
   const char *path = r->settings->baseline;
   const int quiet = r->settings->json;
@@ -235,6 +269,7 @@ static tr_status compare(const tr__bench_report *r) {
   if (status == TR_OK && nslower > 0)
     status = tr_error(TR_ERR_VERIFY, "%zu of %zu results are slower than in %s by more than %g %%: %s", nslower,
                       compared, path, 100 * r->tolerance, slower.data ? slower.data : "");
+  if (status == TR_OK) status = check_complete(r);
   tr_text_free(&slower);
   return status;
 }

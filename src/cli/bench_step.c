@@ -4,6 +4,7 @@
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/log.h"
 #include "trireme/train/train.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,30 @@ static tr_status choose_layouts(const settings *s, const tr_options *options, la
   return TR_OK;
 }
 
+// Settings that only the loop around the steps knows. Who asks for a file or a fault and gets none would wait for it; the rest
+// comes from run files, and is said to mean nothing here.
+static tr_status check_unused(const settings *s, const tr_options *options) {
+  static const char *const section[] = {"data.", "train.", "checkpoint."};
+  static const char *const used[] = {"data.sequence", "train.steps", "train.seed"};
+  const char *fault = getenv("TRIREME_FAULT");
+  tr_text list = {0};
+  if (*s->train.run.trace)
+    return tr_options_error(options, "run.trace", "bench step writes no trace; trireme train does");
+  if (s->train.run.profile > 0)
+    return tr_options_error(options, "run.profile", "bench step makes no profile; trireme train does");
+  if (fault && *fault) return tr_error(TR_ERR_CONFIG, "TRIREME_FAULT: bench step has no faults; trireme train has");
+  for (size_t i = 0; i < tr_train_option_count; i++) {
+    const char *path = tr_train_options[i].path;
+    int counts = 1;
+    for (size_t k = 0; k < 3; k++) counts &= strncmp(path, section[k], strlen(section[k])) != 0;
+    for (size_t k = 0; k < 3; k++) counts |= strcmp(path, used[k]) == 0;
+    if (!counts && tr_options_is_set(options, path)) tr_text_append(&list, "%s%s", list.size ? ", " : "", path);
+  }
+  if (list.data) tr_log_warn("bench step has no use for %s", list.data);
+  tr_text_free(&list);
+  return TR_OK;
+}
+
 static tr_status set_unless(tr_options *options, const char *path, const char *value) {
   char text[512];
   if (tr_options_is_set(options, path)) return TR_OK;
@@ -167,6 +192,7 @@ static tr_status read_settings(int argc, char **argv, settings *s, tr_options *o
   if (model.n == 1 && tr_options_is_set(options, "model.from"))
     return tr__cli_usage("bench", "'%.80s' and model.from are two models; give one", model.item[0]);
   if (model.n == 1) TR_TRY(set_unless(options, "model.from", model.item[0]));
+  TR_TRY(check_unused(s, options));
   return fill_in(s, options);
 }
 
@@ -236,6 +262,8 @@ static tr_status measure_all(const settings *s, const tr_options *options) {
   TR_TRY(plan_layout(s, options, list[0], &config, &plan));
   describe(s, options, &plan, subject, sizeof subject);
   tr_status status = tr__bench_open(&report, "step", subject, &s->bench, options);
+  report.part = tr_options_is_set(options, "bench.layouts") || tr_options_is_set(options, "run.ranks") ||
+                tr_options_is_set(options, "run.threads");
   if (status == TR_OK && !s->bench.json) print_head(&plan, subject);
   tr_train_plan_destroy(&plan);
   for (int i = 0; i < n && status == TR_OK; i++) status = measure_layout(s, options, list[i], &base, &report);

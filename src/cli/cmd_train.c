@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `trireme train`: settings from files and arguments, the checked plan, the run, and the loss curve at the end.
+// `trireme train`: settings from files and arguments, the checked plan and the run.
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/train/train.h"
@@ -9,10 +9,24 @@
 #include <string.h>
 #include <unistd.h>
 
+// " model data ...", over two lines.
+static void list_groups(tr_text *out) {
+  size_t width = 0;
+  for (size_t i = 0; i < tr_train_option_count; i++) {
+    const char *path = tr_train_options[i].path;
+    const int n = (int)strcspn(path, ".");
+    if (i && strncmp(path, tr_train_options[i - 1].path, (size_t)n + 1) == 0) continue;
+    if (width > 45) tr_text_append(out, "\n                   ");
+    width = width > 45 ? 0 : width + (size_t)n + 1;
+    tr_text_append(out, " %.*s", n, path);
+  }
+}
+
 static int print_help(const char *group) {
-  tr_text text = {0};
+  tr_text text = {0}, groups = {0};
   tr_options_help(tr_train_options, tr_train_option_count, group, &text);
   if (!text.data) return tr__cli_fail(tr__cli_usage("train", "there is no group of settings '%s'", group));
+  list_groups(&groups);
   printf(
       "usage: trireme train RUN.yaml [MORE.yaml ...] [-n RANKS] [key=value ...]\n\n"
       "Train a model. Settings come from the run files, later files over earlier ones, then from key=value.\n"
@@ -23,15 +37,16 @@ static int print_help(const char *group) {
       "  --dry-run         check everything and print the plan, then stop\n"
       "  --program         print the plan and the step program, then stop\n"
       "  --json            print the plan as one JSON object, then stop\n"
-      "  --help [GROUP]    this text, with the settings of a group: model data batch parallel precision optim lr\n"
-      "                    train checkpoint comm run\n\n"
+      "  --help [GROUP]    this text, with the settings of a group:%s\n\n"
       "examples:\n"
       "  trireme train presets/demo.yaml data.path=book.txt -n 2\n"
       "  trireme train presets/demo.yaml data.path=book.txt model.layers=6 lr=3e-4 train.steps=2k\n"
       "  trireme train presets/demo.yaml data.path=book.txt --dry-run\n\n"
       "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same trireme train "
-      "command.\n\n");
+      "command.\n\n",
+      groups.data ? groups.data : "");
   fputs(text.data, stdout);
+  tr_text_free(&groups);
   tr_text_free(&text);
   return 0;
 }
@@ -76,18 +91,6 @@ static tr_status adopt_ranks(tr_options *options, tr_launch_place *place) {
   return tr_options_apply_argument(options, text);
 }
 
-static void draw_curve(const tr_train_config *config) {
-  char metrics[4096], svg[4096];
-  tr_text text = {0};
-  snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", config->train.folder);
-  snprintf(svg, sizeof svg, "%s/loss.svg", config->train.folder);
-  if (tr_curve_draw(metrics, svg, 72, 16, &text) < 0)
-    fprintf(stderr, "trireme: the loss curve could not be drawn: %s\n", tr_status_text());
-  else if (text.data)
-    printf("\n%s\nloss curve  %s\ncheckpoints %s/checkpoints\n", text.data, svg, config->train.folder);
-  tr_text_free(&text);
-}
-
 static tr_status train(tr_train_config *config, tr_options *options, const request *want) {
   tr_train_plan plan;
   tr_launch_place place = {0};
@@ -107,7 +110,6 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
   tr_status status = speaks ? print_plan(&plan, want) : TR_OK;
   if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);
-  if (status == TR_OK && !want->dry_run && speaks) draw_curve(config);
   tr_train_plan_destroy(&plan);
   return status;
 }

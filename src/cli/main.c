@@ -98,20 +98,31 @@ static void no_command(const char *name) {
     fprintf(stderr, "; trireme --help lists all of them\n");
 }
 
+static int run_command(int argc, char **argv) {
+  for (int i = 0; i < COMMAND_COUNT; i++)
+    if (strcmp(commands[i].name, argv[0]) == 0) return commands[i].run(argc, argv);
+  no_command(argv[0]);
+  return 2;
+}
+
+// `trireme help COMMAND [GROUP]` is `trireme COMMAND --help [GROUP]`.
+static int help_on(int argc, char **argv) {
+  char flag[] = "--help", *arguments[] = {argv[0], flag, argc > 1 ? argv[1] : NULL, NULL};
+  return run_command(argc > 1 ? 3 : 2, arguments);
+}
+
 static int dispatch(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "--help";
   if (strcmp(name, "--version") == 0) {
     printf("trireme %s\n", TRIREME_VERSION);
     return 0;
   }
+  if (strcmp(name, "help") == 0 && argc > 2) return help_on(argc - 2, argv + 2);
   if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
     print_help(argc > 1 ? stdout : stderr);
     return argc > 1 ? 0 : 2;
   }
-  for (int i = 0; i < COMMAND_COUNT; i++)
-    if (strcmp(commands[i].name, name) == 0) return commands[i].run(argc - 1, argv + 1);
-  no_command(name);
-  return 2;
+  return run_command(argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv) {

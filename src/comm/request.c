@@ -62,11 +62,25 @@ static const char *const point_names[TR__POINTS] = {
 
 const char *tr__kind_name(tr__kind kind) { return (unsigned)kind < TR__KINDS ? kind_names[kind] : "?"; }
 
+static void name_point(tr__kind kind, tr__point point, char *out, size_t nbyte) {
+  snprintf(out, nbyte, "%s.%s", hook_names[kind],
+           point == TR__AT_WORK && tr__kind_reduces(kind) ? "reduce" : point_names[point]);
+}
+
 void tr__hook_call(tr_comm *comm, tr__kind kind, tr__point point) {
   char name[48];
-  snprintf(name, sizeof name, "%s.%s", hook_names[kind],
-           point == TR__AT_WORK && tr__kind_reduces(kind) ? "reduce" : point_names[point]);
+  name_point(kind, point, name, sizeof name);
   comm->hook(comm->hook_user, name);
+}
+
+int tr_comm_point(int i, char *out, size_t nbyte) {
+  enum { OF_ALL = (TR__CREATE - TR__ALLREDUCE) * TR__POINTS }; // the creation of a group can only be waited in
+  if (i < 0 || i > OF_ALL) return 0;
+  if (i == OF_ALL)
+    name_point(TR__CREATE, TR__AT_WAIT, out, nbyte);
+  else
+    name_point((tr__kind)(TR__ALLREDUCE + i / TR__POINTS), (tr__point)(i % TR__POINTS), out, nbyte);
+  return 1;
 }
 
 // ---- requests -----------------------------------------------------------------------------------

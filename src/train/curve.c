@@ -4,7 +4,9 @@
 // A run that was resumed has logged some steps twice; the later record is what the weights went through, so a
 // record takes back every point at or beyond its step. A line that is no JSON (a run was killed while writing
 // it) is skipped. Both drawings average the points into as many bins as they can show.
+#include "train/train_internal.h"
 #include "trireme/base/file.h"
+#include "trireme/base/log.h"
 #include "trireme/train/train.h"
 #include <jansson.h>
 #include <math.h>
@@ -315,4 +317,18 @@ tr_status tr_curve_draw(const char *metrics_path, const char *svg_path, int colu
   free(c.val.at);
   tr_file_map_close(&map);
   return status;
+}
+
+void tr__curve_say(const tr_train_plan *plan) {
+  const char *folder = plan->config->train.folder;
+  char metrics[4096], svg[4096];
+  tr_text text = {0};
+  snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", folder);
+  snprintf(svg, sizeof svg, "%s/loss.svg", folder);
+  if (!tr_file_exists(metrics)) return; // not one step was taken
+  if (tr_curve_draw(metrics, svg, 72, 16, &text) < 0)
+    tr_log_warn("the loss curve could not be drawn: %s", tr_status_text());
+  else if (text.data)
+    printf("\n%s\nloss curve  %s\ncheckpoints %s/checkpoints\n", text.data, svg, folder);
+  tr_text_free(&text);
 }

@@ -5,6 +5,8 @@
 // The step is the one that the log and messages name, from 1 on; SAVE belongs to the step after which it saves.
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/log.h"
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,6 +28,33 @@ static tr_status bad_fault(const char *text, const char *what) {
       "TRIREME_FAULT '%s': %s; the form is rank=R,op=NAME,step=S,count=N,action=kill|stop|segv|exit|error|sleep, "
       "where NAME is an operation (F, B, NORM, UPDATE), SAVE or a point of a collective (allreduce.reduce)",
       text, what);
+}
+
+static int is_point(const char *op) {
+  char name[64];
+  for (int i = 0; tr_comm_point(i, name, sizeof name); i++)
+    if (strcmp(op, name) == 0) return 1;
+  return 0;
+}
+
+// "F, B, ...; SAVE; or allreduce, ... with .start, ..."
+static tr_status bad_op(const char *text, const char *op) {
+  tr_text steps = {0}, groups = {0};
+  char name[64], last[64] = "";
+  for (int kind = 0; kind < TR_OP_KIND_COUNT; kind++) tr_text_append(&steps, "%s, ", tr_op_name((tr_op_kind)kind));
+  for (int i = 0; tr_comm_point(i, name, sizeof name); i++) {
+    *strchr(name, '.') = '\0';
+    if (strcmp(name, last) != 0) tr_text_append(&groups, "%s%s", *last ? ", " : "", name);
+    memcpy(last, name, sizeof last);
+  }
+  tr_status status = tr_error(
+      TR_ERR_CONFIG,
+      "TRIREME_FAULT '%s': there is no operation '%s'; there are %sSAVE, and OPERATION.POINT of communication: "
+      "%s, each with start, ready, reduce (copy where nothing is added), done, wait",
+      text, op, steps.data ? steps.data : "", groups.data ? groups.data : "");
+  tr_text_free(&steps);
+  tr_text_free(&groups);
+  return status;
 }
 
 static int parse_number(const char *value, int64_t *out) {
@@ -56,11 +85,10 @@ static int known_action(const char *action) {
   return 0;
 }
 
-// The points of collectives belong to comm, so any name with a dot is taken.
 static int known_op(const char *op) {
   for (int kind = 0; kind < TR_OP_KIND_COUNT; kind++)
     if (strcmp(op, tr_op_name((tr_op_kind)kind)) == 0) return 1;
-  return strcmp(op, "SAVE") == 0 || strchr(op, '.') != NULL;
+  return strcmp(op, "SAVE") == 0 || is_point(op);
 }
 
 static tr_status parse(const char *text, int64_t ranks, fault *out) {
@@ -72,7 +100,8 @@ static tr_status parse(const char *text, int64_t ranks, fault *out) {
     good = parse_field(&f, field);
   free(copy);
   if (!good) return bad_fault(text, "a part of it is not understood");
-  if (!known_op(f.op)) return bad_fault(text, "there is no such operation");
+  if (*f.op && !known_op(f.op)) return bad_op(text, f.op);
+  if (!*f.op) return bad_fault(text, "it names no operation");
   if (!known_action(f.action)) return bad_fault(text, "there is no such action");
   if (f.rank >= ranks) return bad_fault(text, "there is no such rank");
   *out = f;
@@ -85,6 +114,15 @@ tr_status tr__fault_check(const tr_train_plan *plan) {
   return text && *text ? parse(text, plan->config->run.ranks, &f) : TR_OK;
 }
 
+// The thread that saves lets no signal through, but a real fault of memory would end it all the same.
+static void fault_in_memory(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGSEGV);
+  pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+  raise(SIGSEGV);
+}
+
 static void strike(tr__trainer *t) {
   fault *f = t->fault;
   if (strcmp(f->action, "kill") == 0)
@@ -92,7 +130,7 @@ static void strike(tr__trainer *t) {
   else if (strcmp(f->action, "stop") == 0)
     raise(SIGSTOP);
   else if (strcmp(f->action, "segv") == 0)
-    raise(SIGSEGV);
+    fault_in_memory();
   else if (strcmp(f->action, "exit") == 0)
     _exit(3);
   else if (strcmp(f->action, "sleep") == 0)
@@ -140,6 +178,13 @@ void tr__fault_close(tr__trainer *t) {
 
 void tr__fault_observe(tr__trainer *t, tr_run_options *options) {
   if (t->fault) options->observer[options->nobserver++] = (tr_run_observer){.op_begin = at_op, .user = t};
+}
+
+void tr__fault_end(const tr__trainer *t) {
+  const fault *f = t->fault;
+  if (f && f->seen < f->count)
+    tr_log_warn("TRIREME_FAULT has not struck: %s came %lld times where it was to come %lld times", f->op,
+                (long long)f->seen, (long long)f->count);
 }
 
 tr_status tr__fault_status(tr__trainer *t) {

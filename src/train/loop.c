@@ -239,6 +239,7 @@ static tr_status train_loop(tr__trainer *t) {
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
            (long long)t->step);
+  tr__fault_end(t);
   return TR_OK;
 }
 
@@ -281,6 +282,17 @@ static tr_status lock_folder(const tr_train_plan *plan, int *fd) {
   return TR_OK;
 }
 
+// What a killed run has left beside files that appear whole. The folder is locked.
+static void remove_leftovers(const tr_train_plan *plan) {
+  static const char *const name[] = {"config.yaml", "contract.json", "loss.svg"};
+  char path[4096];
+  if (plan->place.rank > 0) return;
+  for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+    snprintf(path, sizeof path, "%s/%s", plan->config->train.folder, name[i]);
+    tr_file_remove_temporaries(path);
+  }
+}
+
 tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
@@ -306,6 +318,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   snprintf(logs, sizeof logs, "%s/logs", folder);
   TR_TRY(tr_file_make_folders(logs));
   TR_TRY(lock_folder(plan, &lock));
+  remove_leftovers(plan);
   struct tr__trace *trace = NULL;
   tr_status status = tr__trace_create(plan, &trace);
   if (status == TR_OK) {
@@ -313,6 +326,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
     tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
     status = tr_train_launch(plan, logs, rank_main, &start);
   }
+  if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
   if (trace) status = tr__trace_write(trace, status);
   tr__trace_destroy(trace);
   close(lock);

@@ -61,19 +61,20 @@ static rates measure(const tr__trainer *t, int64_t now) {
   return r;
 }
 
+static json_t *real_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
 static tr_status write_record(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
   json_t *record =
       json_pack("{s:I, s:o, s:o, s:f, s:f, s:f, s:I, s:f, s:I, s:f, s:f, s:f, s:b}", "step", (json_int_t)t->step,
-                "loss", isfinite(result->loss) ? json_real(result->loss) : json_null(), "grad_norm",
-                isfinite(result->norm) ? json_real(result->norm) : json_null(), "clip", result->clip, "lr", lr,
-                "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s", r->flops_per_s,
-                "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait, "comm_wait", r->comm_wait,
-                "eta_s", r->eta, "skipped", result->skipped);
+                "loss", real_or_null(result->loss), "grad_norm", real_or_null(result->norm), "clip", result->clip,
+                "lr", lr, "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s",
+                r->flops_per_s, "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait,
+                "comm_wait", r->comm_wait, "eta_s", r->eta, "skipped", result->skipped);
   json_object_set_new(record, "memory_total", json_integer((json_int_t)t->plan->total_nbyte));
   json_object_set_new(record, "memory_used", json_integer((json_int_t)t->memory_used));
   if (r->peak > 0) json_object_set_new(record, "peak_share", json_real(r->peak));
   if (r->rho >= 0) json_object_set_new(record, "rho", json_real(r->rho));
-  if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", json_real(t->val_loss));
+  if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", real_or_null(t->val_loss));
   return tr__metrics_append(t, record);
 }
 
@@ -95,6 +96,16 @@ void tr__metrics_clear_line(tr__trainer *t) {
   t->progress_shown = 0;
 }
 
+// With so many decimals, or in a form that does not grow with the number.
+static const char *put_real(char out[32], int decimals, double x) {
+  x = tr__unsigned_nan(x);
+  if (fabs(x) >= 1e6)
+    snprintf(out, 32, "%.4g", x);
+  else
+    snprintf(out, 32, "%.*f", decimals, x);
+  return out;
+}
+
 static void print_line(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
   char rate[32], tokens[32], flops[32], memory[32], eta[32], peak[32] = "", comm[64] = "";
   tr_format_count(rate, sizeof rate, r->tokens_per_s);
@@ -105,11 +116,12 @@ static void print_line(tr__trainer *t, const tr_step_result *result, double lr, 
   if (r->peak > 0) snprintf(peak, sizeof peak, " | peak %.0f%%", 100 * r->peak);
   if (r->rho >= 0) snprintf(comm, sizeof comm, " | comm %.1f%% rho %.2f", 100 * r->comm_wait, r->rho);
   tr__metrics_clear_line(t);
-  printf("step %lld/%lld | loss %.4f | ", (long long)t->step, (long long)t->plan->steps,
-         tr__unsigned_nan(result->loss));
-  if (t->val_step == t->step) printf("val_loss %.4f | ", tr__unsigned_nan(t->val_loss));
-  printf("norm %.3f clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s | mem %s | data %.1f%% | eta %s%s\n",
-         tr__unsigned_nan(result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, memory,
+  char real[32];
+  printf("step %lld/%lld | loss %s | ", (long long)t->step, (long long)t->plan->steps,
+         put_real(real, 4, result->loss));
+  if (t->val_step == t->step) printf("val_loss %s | ", put_real(real, 4, t->val_loss));
+  printf("norm %s clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s | mem %s | data %.1f%% | eta %s%s\n",
+         put_real(real, 3, result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, memory,
          100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
   fflush(stdout);
 }

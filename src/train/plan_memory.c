@@ -80,6 +80,15 @@ static int fits(const tr_train_plan *plan) { return plan->total_nbyte <= tr_cpu_
 // Lowers one setting of `c` by a notch and writes it as "setting=value"; 0: it cannot be lowered any more.
 typedef int (*lower)(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte);
 
+// One copy of weights and optimizer state per machine instead of one per rank: it costs nothing.
+static int less_copies(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  (void)plan;
+  if (c->parallel.zero == 1 || c->run.ranks < 2) return 0;
+  c->parallel.zero = 1;
+  snprintf(text, nbyte, "parallel.zero=1");
+  return 1;
+}
+
 static int less_background(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
   (void)plan;
   if (!c->checkpoint.background) return 0;
@@ -158,8 +167,8 @@ static int would_fit(const tr_train_plan *plan, const tr_options *options, const
   return fit;
 }
 
-static const lower cheapest_first[] = {less_background, less_packed, less_kept,    less_micro,
-                                       less_precision,  less_ranks,  less_moments, less_sequence};
+static const lower cheapest_first[] = {less_copies,    less_background, less_packed,  less_kept,    less_micro,
+                                       less_precision, less_ranks,      less_moments, less_sequence};
 enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
 
 // One setting, lowered until the plan fits.

@@ -60,7 +60,9 @@ struct tr__trace {
 };
 tr__ring *tr__trace_ring(const struct tr__trace *trace, int rank);
 tr_status tr__trace_join(tr__trainer *t); // collective, before the first step: memory is there, clocks are compared
-void tr__trace_temporary(const char *path, char *out, size_t nbyte); // what the file is called until it is whole
+static const char tr__trace_begins[] =
+    "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"trireme\""; // every file with a trace
+void tr__trace_temporary(const char *path, char *out, size_t nbyte);      // what the file is called until it is whole
 void tr__ring_put(tr__ring *ring, const tr__event *event);
 
 // ---- cost.c: what work has to be done

@@ -151,6 +151,59 @@ tr_status tr__trace_join(tr__trainer *t) {
 
 // ---- the path, before anything is started
 
+// `path` without links and dots, as far as it exists.
+static void resolve(const char *path, char *out, size_t nbyte) {
+  char part[PATH_BYTES + 1], above[PATH_BYTES + 1], *real = NULL;
+  snprintf(part, sizeof part, "%s", path);
+  while (!(real = realpath(part, NULL)) && strcmp(part, ".") != 0 && strcmp(part, "/") != 0) {
+    folder_of(part, above, sizeof above);
+    memcpy(part, above, strlen(above) + 1);
+  }
+  const char *rest = strcmp(part, ".") == 0 && strncmp(path, "./", 2) != 0 ? path : path + strlen(part);
+  while (*rest == '/') rest++;
+  snprintf(out, nbyte, "%s%s%s", real ? real : part, *rest ? "/" : "", rest);
+  for (size_t n = strlen(out); n > 1 && out[n - 1] == '/'; n--) out[n - 1] = '\0';
+  free(real);
+}
+
+// The name below train.folder under which the run itself writes what `path` would be; NULL: none.
+static const char *name_of_run(const tr_train_config *config, const char *path) {
+  static const char *const names[] = {"config.yaml", "metrics.jsonl", "contract.json", "loss.svg",
+                                      "checkpoints", "logs",          "events",        "data"};
+  char folder[2 * PATH_BYTES], file[2 * PATH_BYTES];
+  resolve(config->train.folder, folder, sizeof folder);
+  resolve(path, file, sizeof file);
+  const size_t n = strlen(folder);
+  if (strncmp(file, folder, n) != 0 || file[n] != '/') return NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const size_t k = strlen(names[i]);
+    if (strncmp(file + n + 1, names[i], k) == 0 && strchr("/", file[n + 1 + k])) return names[i];
+  }
+  return NULL;
+}
+
+// A file that is there is replaced only if it is empty or an earlier trace.
+static int is_other_file(const char *path) {
+  char begin[sizeof tr__trace_begins] = "";
+  FILE *file = fopen(path, "re");
+  if (!file) return errno != ENOENT;
+  const size_t n = fread(begin, 1, sizeof begin - 1, file);
+  fclose(file);
+  return n > 0 && strcmp(begin, tr__trace_begins) != 0;
+}
+
+static tr_status check_not_needed(const tr_train_config *config, const tr_options *options) {
+  const char *path = config->run.trace, *name = name_of_run(config, path);
+  if (name)
+    return tr_options_error(options, "run.trace", "'%s' is where the run keeps its %s; another name, like trace.json",
+                            path, name);
+  if (is_other_file(path))
+    return tr_options_error(options, "run.trace",
+                            "'%s' is there and is no trace, so it is not replaced; remove it or give another name",
+                            path);
+  return TR_OK;
+}
+
 tr_status tr__trace_check(const tr_train_config *config, const tr_options *options) {
   const char *path = config->run.trace;
   char folder[PATH_BYTES + 1];
@@ -172,5 +225,5 @@ tr_status tr__trace_check(const tr_train_config *config, const tr_options *optio
     return tr_options_error(options, "run.trace", "'%s' cannot be made: '%s' is not a folder", path, folder);
   if (access(folder, W_OK | X_OK) != 0)
     return tr_options_error(options, "run.trace", "'%s' cannot be made in '%s': %s", path, folder, strerror(errno));
-  return TR_OK;
+  return check_not_needed(config, options);
 }

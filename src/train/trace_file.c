@@ -335,7 +335,7 @@ static void put_rank(writer *w, int rank) {
 
 static void put_about(writer *w, const char *end) {
   const int ranks = (int)w->plan->config->run.ranks;
-  tr_text_append(&w->text, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"trireme\",\"model\":");
+  tr_text_append(&w->text, "%s,\"model\":", tr__trace_begins);
   put_string(&w->text, tr_model_name(w->plan->model));
   tr_text_append(&w->text, ",\"ranks\":%d,\"begin\":\"%s\",\"end\":", ranks, w->trace->begin_utc);
   put_string(&w->text, end);

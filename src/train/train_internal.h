@@ -124,6 +124,9 @@ void tr__trace_destroy(struct tr__trace *trace);
 // failed, else what became of the file.
 tr_status tr__trace_write(const struct tr__trace *trace, tr_status job);
 
+// ---- curve.c: the last words of a run that ended well
+void tr__curve_say(const tr_train_plan *plan);
+
 // ---- profile.c: tables of where the time goes (run.profile)
 tr_status tr__profile_step(tr__trainer *t); // after each step: the table of the last ones, when it is due
 tr_status tr__profile_end(tr__trainer *t);  // of all steps
@@ -173,5 +176,6 @@ void tr__fault_close(tr__trainer *t);
 void tr__fault_observe(tr__trainer *t, tr_run_options *options);
 void tr__fault_point(tr__trainer *t, const char *op, int64_t step); // SAVE comes from the writer's thread
 tr_status tr__fault_status(tr__trainer *t);
+void tr__fault_end(const tr__trainer *t); // of a run that ended well: says that the fault has not struck
 
 #endif

@@ -85,9 +85,34 @@ static void failed_atomic_writes_say_why_and_leave_nothing(void **state) {
   // A folder in the way: all succeeds up to the rename.
   assert_int_equal(mkdir(in_top("taken"), 0777), 0);
   assert_int_equal(tr_file_write_atomic(in_top("taken"), "x", 1), TR_ERR_IO);
-  assert_non_null(strstr(tr_status_text(), "rename"));
+  assert_non_null(strstr(tr_status_text(), "taken: cannot replace: "));
   assert_int_equal(count_entries(top), 1);
   assert_int_equal(count_entries(in_top("taken")), 0);
+}
+
+static void what_cannot_be_written_is_known_before(void **state) {
+  (void)state;
+  assert_int_equal(tr_file_prove(in_top("new")), TR_OK);
+  assert_false(tr_file_exists(in_top("new")));
+  assert_int_equal(tr_file_write_atomic(in_top("old"), "old", 3), TR_OK);
+  assert_int_equal(tr_file_prove(in_top("old")), TR_OK);
+  assert_content(in_top("old"), "old", 3);
+  assert_int_equal(tr_file_prove(in_top("absent/file")), TR_ERR_IO);
+  assert_non_null(strstr(tr_status_text(), "absent/file: cannot create"));
+  assert_null(strstr(tr_status_text(), "tmp."));
+  assert_int_equal(tr_file_prove(top), TR_ERR_IO);
+  assert_int_equal(count_entries(top), 1);
+}
+
+static void temporaries_of_killed_writes_are_removed(void **state) {
+  (void)state;
+  assert_int_equal(tr_file_write_atomic(in_top(".a.tmp.12"), "", 0), TR_OK);
+  assert_int_equal(tr_file_write_atomic(in_top(".a.tmp.7"), "", 0), TR_OK);
+  assert_int_equal(tr_file_write_atomic(in_top(".a.tmp.x"), "", 0), TR_OK);
+  tr_file_remove_temporaries(in_top("a"));
+  assert_int_equal(count_entries(top), 1);
+  assert_true(tr_file_exists(in_top(".a.tmp.x")));
+  tr_file_remove_temporaries("/nonexistent-folder/a");
 }
 
 // In a child: a file size limit makes write() fail half way, as a full disk does.
@@ -340,6 +365,8 @@ int main(void) {
       IN_FOLDER(atomic_write_works_without_a_folder_in_the_name),
       IN_FOLDER(failed_atomic_writes_say_why_and_leave_nothing),
       IN_FOLDER(a_write_that_fails_half_way_keeps_the_old_file),
+      IN_FOLDER(what_cannot_be_written_is_known_before),
+      IN_FOLDER(temporaries_of_killed_writes_are_removed),
       IN_FOLDER(append_adds_at_the_end),
       IN_FOLDER(reading_respects_the_limit_and_reads_files_without_a_size),
       IN_FOLDER(large_files_come_back_whole),

@@ -74,6 +74,19 @@ sed 's/"cpu": "[^"]*"/"cpu": "another"/' times.json >other_times.json
 bench step "${one[@]}" other_times.json
 expect 'times of another processor' 4 "on 'another'; this processor is"
 
+# What only one of the two has is not passed over; a part that was asked for is.
+bench step "${one[@]}" easy.json --tolerance 99%
+expect 'one of two layouts' 0
+says out '^not measured, so not compared: 2 x 1$'
+sed 's/"name": "2 x 1"/"name": "9 x 9"/' easy.json >other_row.json
+bench step "${small[@]}" layouts=1x1,2x1 --baseline other_row.json --tolerance 99%
+expect 'a row that the baseline lacks' 4 'lacks results that were measured: 2 x 1;'
+sed '/"results"/s/$/\n  {"name": "9 x 9", "seconds": 1, "share": 1e-6},/; s/"name": "2 x 1"/"name": "1 x 2"/' easy.json >more_rows.json
+printf '%s' '{"name": "2 x 1", "seconds": 1, "share": 1e-6},' >row
+sed -i '/"results"/r row' more_rows.json
+bench step "${small[@]}" --baseline more_rows.json --tolerance 99%
+expect 'a row that was not measured' 4 'more_rows.json: results in it were not measured: .*9 x 9'
+
 # Refused before anything is measured.
 edit() { # SED: a changed baseline, as bad.json
   sed "$1" step.json >bad.json
@@ -124,7 +137,21 @@ if [ -e /dev/full ]; then
   expect 'a full disk' 10
 fi
 bench step "${small[@]}" layouts=1x1 --write nowhere/step.json
-expect 'a folder that is not there' 10 nowhere
+expect 'a folder that is not there' 10 'nowhere/step.json: cannot create: '
+if grep -q tmp err || [ -s out ]; then fail "found after measuring, or told by another name: $(cat out err)"; fi
+bench comm barrier -n 2 --write nowhere/comm.yaml
+expect 'comm, a folder that is not there' 10 'nowhere/comm.yaml: cannot create: '
+bench comm barrier -n 2 --svg "$work"
+expect 'comm, a folder as a file' 10 'it is a folder'
+if [ -s out ]; then fail "comm: found after measuring: $(cat out)"; fi
+
+# What steps alone have no use for.
+refused 3 'writes no trace' step "${small[@]}" trace=x.json
+refused 3 'makes no profile' step "${small[@]}" profile=2
+TRIREME_FAULT=rank=0,op=F,action=kill refused 3 'bench step has no faults' step "${small[@]}"
+bench step "${small[@]}" layouts=1x1 checkpoint.every=5 train.folder=x
+expect 'settings of the loop' 0 'no use for .*train.folder.*checkpoint.every|no use for .*checkpoint.every.*train.folder'
+if grep -q 'train.steps\|data.sequence' err; then fail "used settings are said to be of no use: $(cat err)"; fi
 
 # Settings of train count, also from a run file; -n chooses one layout.
 printf 'model:\n  from: gpt2-tiny\ndata:\n  sequence: 8\nbatch:\n  sequences: 4\n  micro: 1\n' >run.yaml

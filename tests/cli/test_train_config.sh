@@ -102,7 +102,7 @@ refuse 2 '-n needs the number of ranks' -n
 refuse 2 '-n needs the number of ranks' -n=
 
 # ---- the fault that tests inject
-for bad in rank=1 rank=0,op=F rank=x,op=F,action=kill rank=0,op=F,step=1,action=explode rank=0,op=Q,action=kill \
+for bad in rank=1 rank=0,op=F rank=x,op=F,action=kill rank=0,op=F,step=1,action=explode \
   rank=1,op=F,action=kill op=F,action=kill,when=now rank=0,op=F,count=0,action=kill rank=0,op=F,step=0,action=kill garbage; do
   TRIREME_FAULT=$bad refuse 3 "TRIREME_FAULT '$bad': .*rank=R,op=NAME"
 done

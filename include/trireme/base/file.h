@@ -26,6 +26,10 @@ tr_status tr_file_map_check(const tr_file_map *map, const char *path);
 tr_status tr_file_read(const char *path, size_t limit, char **data, size_t *nbyte);
 // Write `path` through a temporary file beside it: write, fsync, rename, fsync of the folder.
 tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte);
+// Could `path` be written like that? Found by making its temporary file, which is removed at once.
+tr_status tr_file_prove(const char *path);
+// Remove the temporary files of writes to `path` that were killed. No such write may be under way.
+void tr_file_remove_temporaries(const char *path);
 tr_status tr_file_append(const char *path, const void *data, size_t nbyte); // one write(), created if absent
 tr_status tr_file_sync_folder(const char *path);
 tr_status tr_file_make_folders(const char *path); // like mkdir -p

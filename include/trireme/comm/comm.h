@@ -60,6 +60,8 @@ int tr_comm_stop_requested(const tr_comm *comm); // Ctrl-C or SIGTERM: finish th
 // delay injection for tests. NULL removes it.
 typedef void (*tr_comm_hook)(void *user, const char *point);
 void tr_comm_set_hook(tr_comm *comm, tr_comm_hook hook, void *user);
+// The i-th of all points that there are: "allreduce.start", ... Returns 0 behind the last.
+int tr_comm_point(int i, char *out, size_t nbyte);
 
 // Bytes of shared memory that exist on this rank's account: its arena and, for rank 0, what all ranks talk through. 0 where
 // ranks are threads: there it is private memory of their process.
