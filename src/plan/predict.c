@@ -151,7 +151,8 @@ static double update_time(const tr_plan *p, const tr_cluster *c, tr__local param
 }
 
 // Messages between stages, per micro-batch: two exchanges in turn, or, where chunks interleave, one both ways per chunk;
-// programs that overlap hide most of them.
+// programs that overlap hide a part of them.
+static const double HIDDEN = 0.4;
 static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   if (p->pp <= 1) return 0;
   double bytes = (double)(p->micro * p->sequence) * (double)w->width * 2 / (double)p->cp;
@@ -159,7 +160,7 @@ static double message_time(const tr_plan *p, const tr_workload *w, const tr_clus
   int crosses = p->tp * p->cp * p->dp >= c->domain;
   double one = tr__send_time(c, crosses, bytes);
   double exchanges = p->vpp > 1 ? (double)p->vpp : 2;
-  return exchanges * one * (p->hides_grads ? 0.3 : 1);
+  return exchanges * one * (p->hides_grads ? 1 - HIDDEN : 1);
 }
 
 double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double term[TR_TERM_COUNT]) {

@@ -123,6 +123,8 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
     if (m.process > room * 1e9)
       tr_text_append(out, "\"out of memory: needs %.1f GB of %.0f; most of it %s on stage %lld\"", m.process / 1e9,
                      room, tr_memory_item_name(m.biggest), (long long)m.stage);
+    else if (run->batch_unknown)
+      tr_text_append(out, "the batch is not stated: the time of a step of eight passes");
     tr_text_append(out, "\n");
   }
 }

@@ -273,6 +273,7 @@ static void read_published(const reader *r, tr_run *run) {
   if (count(r, "tp", 0) == 0 || count(r, "pp", 0) == 0) refuse(run, "the plan's degrees are not stated");
   if (run->plan.batch == 0) { // only the rate is known: eight passes stand for many
     run->plan.batch = 8 * run->plan.dp * run->plan.micro;
+    run->batch_unknown = 1;
     if (real(r, "step_time_s", 0) > 0) refuse(run, "the batch is not stated");
   }
 }

@@ -15,6 +15,7 @@ typedef struct tr_run {
   char tier;         // 'A' complete .. 'D'; 'S' a measurement of one node
   int64_t group;     // rows of a group differ in the plan alone; 0: none
   char why[160];     // why it cannot be predicted, "" where it can
+  int batch_unknown; // no batch is stated: eight passes are predicted
   int micro_unknown; // no micro-batch is stated: no memory is predicted
   int states_only;   // no model is named: its states alone are predicted, from the number of parameters
   tr_plan plan;
