@@ -78,7 +78,7 @@ static void fill(tr_request *r, tr__record *record) {
 static void own_next_lines(const tr_request *r) {
   enum { CACHE_LINE = 64 };
   const tr_group *g = r->group;
-  if (tr__ahead(r->seq + 1, g->all_ended) >= TR__RING) return;
+  if (r->seq + 1 != g->next || tr__ahead(r->seq + 1, g->all_ended) >= TR__RING) return; // already posted, or in use
   tr__record *next = &ring_of(g, g->index)->record[(r->seq + 1) % TR__RING];
   next->call.kind = TR__NONE;
   for (size_t at = CACHE_LINE; is_inline(r) && at < sizeof *next - sizeof next->payload + r->nbyte; at += CACHE_LINE)

@@ -234,6 +234,28 @@ static void sixty_four_groups_can_be_alive(void **state) {
   assert_int_equal(run(2, many_groups, NULL, NULL), TR_OK);
 }
 
+static tr_status sum_in_a_large_group(tr_comm *comm, void *user) {
+  (void)user;
+  tr_group *g;
+  int ranks[TR__RANKS], n = tr_comm_size(comm);
+  int32_t x = tr_comm_rank(comm);
+  for (int i = 0; i < n; i++) ranks[i] = n - 1 - i;
+  TR_TRY(tr_group_create(comm, ranks, n, "large", &g));
+  TR_TRY(tr_group_allreduce(g, &x, &x, 1, TR_I32, TR_SUM, NULL));
+  tr_group_destroy(g);
+  return x == n * (n - 1) / 2 ? TR_OK : tr_error(TR_ERR_VERIFY, "sum %d over %d ranks", x, n);
+}
+
+static void groups_of_many_ranks_work(void **state) {
+  (void)state;
+  tr_launch_options o;
+  tr_launch_options_init(&o);
+  o.mode = TR_LAUNCH_THREADS;
+  o.nrank = 64;
+  o.arena_nbyte = 4096;
+  assert_int_equal(tr_launch(&o, sum_in_a_large_group, NULL, NULL), TR_OK);
+}
+
 static void slices_cover_everything_once(void **state) {
   (void)state;
   for (size_t n = 0; n < 200; n += 7)
@@ -264,6 +286,7 @@ int main(void) {
       cmocka_unit_test(blocks_of_unequal_size_stop_the_job),
       cmocka_unit_test(wrong_arguments_are_refused_without_harm),
       cmocka_unit_test(sixty_four_groups_can_be_alive),
+      cmocka_unit_test(groups_of_many_ranks_work),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
