@@ -28,7 +28,7 @@ foreach(mpi openmpi:OPEN_MPI mpich:MPICH_VERSION)
   endif()
   set(plugin ${CMAKE_BINARY_DIR}/trireme-${name}.so)
   add_custom_command(OUTPUT ${plugin}
-    COMMAND ${CMAKE_COMMAND} -E env OMPI_CC=${CMAKE_C_COMPILER} MPICH_CC=${CMAKE_C_COMPILER} ${TRIREME_MPICC_${name}} -std=c17 -O2 -g1
+    COMMAND ${CMAKE_COMMAND} -E env OMPI_CC=${CMAKE_C_COMPILER} MPICH_CC=${CMAKE_C_COMPILER} ${TRIREME_MPICC_${name}} -std=c17 -D_GNU_SOURCE -O2 -g1
       -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -I${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/comm/mpi/plugin.c -o ${plugin}
     DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/mpi/plugin.c ${CMAKE_SOURCE_DIR}/src/comm/mpi_table_internal.h VERBATIM)
   list(APPEND plugins ${plugin})

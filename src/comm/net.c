@@ -154,7 +154,9 @@ void tr__net_settle(tr__net *net) {
 
 void tr__net_serve(tr__net *net, tr_comm *comm) { net->comm = comm; }
 
+// What leaders tell each other is the business of the threads beside them.
 void tr__net_drive(tr__net *net) {
+  if (atomic_load_explicit(&net->under_way, memory_order_relaxed) == 0) return;
   atomic_fetch_add_explicit(&net->driven, 1, memory_order_relaxed);
   tr__net_poll(net);
 }

@@ -57,5 +57,17 @@ for name in openmpi mpich; do
   # MPICH's mpirun kills the others at once, before they can speak.
   if [ "$name" = openmpi ] && ! grep -Eq 'rank 1 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err"; then fail "$name-kill: $(said)"; fi
   wait_until nobody_left || fail "$name: processes left: $(pgrep -af "$work")"
+
+  # ---- a stop signal to a rank of another host stops the run after its step, saved
+  TRIREME_PER_HOST=2 "mpirun.$name" -n 3 "$TRIREME" train "${run[@]}" train.steps=1000000 train.eval_every=0 lr.kind=constant \
+    train.folder="$work/$name-term" >"$work/out" 2>"$work/err" </dev/null &
+  starter=$!
+  wait_until logged 5 "$work/$name-term" || fail "$name-term: no steps within 30 s: $(said)"
+  for pid in $(processes "$work/$name-term"); do
+    if tr '\0' '\n' <"/proc/$pid/environ" | grep -qE '^(OMPI_COMM_WORLD_RANK|PMI_RANK)=2$'; then kill -s TERM "$pid"; fi
+  done
+  wait "$starter"
+  rc=$?
+  if [ "$rc" != 0 ] || ! grep -q '^stopped as asked after step [0-9]*, saved' "$work/out"; then fail "$name-term: exit code $rc: $(said)"; fi
 done
 finish

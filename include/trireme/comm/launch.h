@@ -11,6 +11,11 @@
 // When a rank was lost or late, the launcher's standard error (and launcher.log beside the ranks' logs) gets a table under
 // "[launcher] ": from which operation whom was missing, and for each rank its host and process, what it was doing, in what it
 // waited for whom, and since when.
+//
+// Processes that mpirun, srun or torchrun has started are ranks already: there tr_launch runs `main` as the one that this
+// process is, and returns in every rank, with the same status, when the job has ended. Ranks of one host share memory; hosts
+// are joined by an MPI that is loaded as a plug-in beside the program (TRIREME_MPI=FILE names another). A thread beside each
+// rank does what the launcher would; a rank that is stuck after the grace period is ended with its process.
 #ifndef TRIREME_COMM_LAUNCH_H
 #define TRIREME_COMM_LAUNCH_H
 
@@ -56,13 +61,16 @@ typedef struct tr_launch_place {
   int local_rank, local_size; // on this host; -1 when unknown
   const char *starter;        // "Open MPI", "MPICH", "Slurm", "torchrun"
 } tr_launch_place;
+// TRIREME_PER_HOST=N pretends that each N ranks are a host of their own.
 // Returns 1 and fills *place, 0 when this process stands alone, TR_ERR_CONFIG for values that cannot be.
 tr_status tr_launch_placed(tr_launch_place *place);
 
 // Run `main` in every rank and return when all have ended: TR_OK if all returned TR_OK, else the status of the rank
 // that failed first (TR_ERR_PEER when it was killed), with report->text also recorded as this thread's sentence.
 // `report` may be NULL. TR_ERR_USAGE for bad options, before anything is started. Rank 0's standard output goes to
-// the launcher's as it is; other output gets a prefix that names the rank, "[rank 3] ". One rank as a thread uses the
+// the launcher's as it is; other output gets a prefix that names the rank, "[rank 3] ". Where others have started the
+// ranks, nrank must be their number, output and log files are the starter's business, and the sentence is recorded in rank 0
+// only (not even there when it had to be said before), so that a program that prints it says it once. One rank as a thread uses the
 // `self` engine, everything else `shm`.
 tr_status tr_launch(const tr_launch_options *options, tr_rank_main main, void *user, tr_launch_report *report);
 

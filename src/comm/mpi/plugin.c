@@ -5,6 +5,7 @@
 #include "comm/mpi_table_internal.h"
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static MPI_Request requests[TR__MPI_UNDER_WAY];
 static void *users[TR__MPI_UNDER_WAY];
@@ -17,7 +18,17 @@ static void error_text(int error, char *text, size_t nbyte) {
   snprintf(text, nbyte, "%s", why);
 }
 
+// Open MPI asks the receiver before it sends more than 64 KiB over TCP, and the question waits behind all that is on its
+// way: on a slow link that costs a fifth of it. Receives are there before their messages here, so pieces may go unasked.
+static void prepare(void) {
+#if defined(OPEN_MPI)
+  setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", 0);
+  setenv("OMPI_MCA_btl_tcp_max_send_size", "1048576", 0); // what comes must fit
+#endif
+}
+
 static int init(char *text, size_t nbyte) {
+  prepare();
   int provided = MPI_THREAD_SINGLE, error = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
   if (error != MPI_SUCCESS) return error_text(error, text, nbyte), error;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
