@@ -36,6 +36,13 @@ static tr_status grow(tr__csv *csv, size_t need, size_t *room) {
   return TR_OK;
 }
 
+static tr_status check_names(const tr__csv *csv, const char *path) {
+  for (size_t i = 0; i < csv->ncolumn; i++)
+    if (tr__csv_column(csv, csv->field[i]) != (int)i)
+      return tr_error(TR_ERR_DATA, "%s: column '%.40s' stands there twice", path, csv->field[i]);
+  return TR_OK;
+}
+
 static tr_status cut(tr__csv *csv, const char *path) {
   size_t n = 0, room = 0;
   for (char *at = csv->text; *at;) {
@@ -58,7 +65,7 @@ static tr_status cut(tr__csv *csv, const char *path) {
   if (csv->nrow == 0)
     return tr_error(TR_ERR_DATA, "%s is empty; a header with the columns' names was expected", path);
   csv->nrow--;
-  return TR_OK;
+  return check_names(csv, path);
 }
 
 tr_status tr__csv_load(const char *path, tr__csv *out) {

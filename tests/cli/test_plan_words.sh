@@ -161,10 +161,10 @@ bad '' 'bad.csv is empty'
 bad 'loss,tokens\n1,2\n' "no column 'compute'"
 bad 'compute\n1\n' "no column 'loss'"
 bad 'loss,compute,loss\n' "column 'loss' stands there twice"
-bad 'loss,compute\n3,1e18\n2\n' 'bad.csv:3: the line ends before its compute'
-bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv:3: compute 'much' is no number"
+bad 'loss,compute\n3,1e18\n2\n' 'bad.csv: row 2 has 1 columns, the header has 2'
+bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv: row 2: compute 'much' is no number"
 bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 runs say nothing'
 bad 'loss,compute\n3,1e18\n2,-5\n' 'compute -5 of run 2'
-bad "loss,compute\n3,1e18\n2,$(printf '1%.0s' {1..80})\n" 'bad.csv:3: compute .1+\.\.\.. is no number'
-bad 'loss,\0compute\n' 'is no text'
+bad "loss,compute\n3,1e18\n2,$(printf 'x%.0s' {1..80})\n" 'bad.csv: row 2: compute .x{40}. is no number'
+bad 'loss,\0compute\n' 'holds a zero byte'
 finish
