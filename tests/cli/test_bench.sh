@@ -6,27 +6,8 @@
 # measured; wrong uses are named. Times are never judged: tolerances are so wide, and baselines so far off, that no machine is.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-TRIREME_PRESETS=$(cd "$(dirname "$0")/../.." && pwd)/presets
-export TRIREME_PRESETS
-cd "$work" || exit 1
-
-bench() { # where lib.sh looks for what the last command printed
-  timeout 100 "$TRIREME" bench "$@" >out 2>err
-  rc=$?
-}
-
-says() { # FILE PATTERN...
-  local file=$1 pattern
-  shift
-  for pattern in "$@"; do grep -Eq -- "$pattern" "$file" || fail "$file does not say /$pattern/: $(cat "$file")"; done
-}
-
-refused() { # CODE PATTERN ARGUMENTS...
-  local code=$1 pattern=$2
-  shift 2
-  bench "$@"
-  expect "bench $*" "$code" "$pattern"
-}
+# shellcheck source=tests/cli/bench.sh
+. "$(dirname "$0")/bench.sh"
 
 small=(gpt2-tiny data.sequence=8 batch.micro=1 train.steps=3 model.layers=1)
 

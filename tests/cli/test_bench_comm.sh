@@ -6,25 +6,8 @@
 # looks (sizes, pairs, preflight), and wrong uses. Times are never judged.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-cd "$work" || exit 1
-
-bench() { # where lib.sh looks for what the last command printed
-  timeout 200 "$TRIREME" bench "$@" >out 2>err
-  rc=$?
-}
-
-says() { # FILE PATTERN...
-  local file=$1 pattern
-  shift
-  for pattern in "$@"; do grep -Eq -- "$pattern" "$file" || fail "$file does not say /$pattern/: $(cat "$file")"; done
-}
-
-refused() { # CODE PATTERN ARGUMENTS...
-  local code=$1 pattern=$2
-  shift 2
-  bench "$@"
-  expect "bench $*" "$code" "$pattern"
-}
+# shellcheck source=tests/cli/bench.sh
+. "$(dirname "$0")/bench.sh"
 
 short=(bench.seconds=1ms)
 
