@@ -42,7 +42,7 @@ if [ "$rc" = 0 ] || ! grep -Eq 'rank 3 \(pid [0-9]+ on host2\) was killed or has
   fail "kill: exit code $rc: $(said)"
 fi
 on 2 2 env TRIREME_FAULT=rank=3,op=B,step=3,action=stop "$TRIREME" train "${run[@]}" run.deadline=2s train.folder="$work/stop"
-if [ "$rc" = 0 ] || ! grep -Eq 'rank 3 \(pid [0-9]+ on host2\) made no progress for [0-9.]+ s: it was in B of step 3; rank [0-2] waits for it' "$work/err"; then
+if [ "$rc" = 0 ] || ! grep -Eq 'rank 3 \(pid [0-9]+ on host2\) made no progress for [0-9.]+ s: it was in B of step 3, micro-batch 0; rank [0-2] waits for it' "$work/err"; then
   fail "stop: exit code $rc: $(said)"
 fi
 wait_until nobody_left || fail "processes left: $(pgrep -af "$work")"
