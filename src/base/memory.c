@@ -8,6 +8,7 @@
 #include "trireme/base/memory.h"
 
 #include <link.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -42,6 +43,8 @@ size_t tr_memory_shared(const void *at, size_t nbyte) {
   }
   return count * page;
 }
+
+void tr_memory_trim(void) { malloc_trim(0); }
 
 void tr_memory_map_pages(const void *at, size_t nbyte) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at / page * page;

@@ -41,6 +41,13 @@ void tr_text_append_bytes(tr_text *text, const void *bytes, size_t nbyte) {
   text->data[text->size] = '\0';
 }
 
+void tr_text_fit(tr_text *text) {
+  char *data = text->data ? realloc(text->data, text->size + 1) : NULL;
+  if (!data) return; // what it has will do
+  text->data = data;
+  text->capacity = text->size + 1;
+}
+
 void tr_text_append(tr_text *text, const char *format, ...) {
   va_list args, again;
   va_start(args, format);

@@ -23,6 +23,7 @@ static tr_status plan_file(const tr_ckpt_file *file, size_t f, tr__plan *plan) {
     tr_error_prefix("%s", file->name);
     return status;
   }
+  tr_text_fit(&out->header); // it is kept for the whole run
   out->hash = tr_hash_bytes(out->header.data, out->header.size);
   out->ntensor = file->nitem;
   uint64_t at = out->header.size;

@@ -106,7 +106,11 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
   // The ranks' output goes through a pipe, so whether a person watches is decided here.
   int progress =
       config->run.progress == TR_PROGRESS_AUTO ? isatty(STDOUT_FILENO) : config->run.progress == TR_PROGRESS_ON;
-  TR_TRY(tr_train_plan_make(config, options, progress, &plan));
+  // What a model takes can be asked before there are data.
+  if (want->dry_run && !*config->data.path)
+    TR_TRY(tr_train_plan_step(config, options, &plan));
+  else
+    TR_TRY(tr_train_plan_make(config, options, progress, &plan));
   signal(SIGPIPE, SIG_IGN); // a reader that goes away (| head, a tee that died) does not end the training
   tr_status status = speaks ? print_plan(&plan, want) : TR_OK;
   if (status == TR_OK && !want->dry_run) status = tr_train(&plan, options);

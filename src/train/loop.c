@@ -6,6 +6,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/base/memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -230,6 +231,7 @@ static tr_status train_loop(tr__trainer *t) {
   if (resumed && t->step < t->plan->steps) TR_TRY(tr__metrics_event(t, "resume"));
   if (!resumed && *t->plan->model_folder) TR_TRY(tr__state_load_weights(t));
   if (!resumed && !*t->plan->model_folder) TR_TRY(tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed));
+  tr_memory_trim(); // what was only needed to get here
   tr__metrics_start(t);
   if (t->step >= t->plan->steps && t->rank == 0)
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
@@ -323,6 +325,7 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   tr_status status = tr__trace_create(plan, &trace);
   if (status == TR_OK) {
     tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
+    tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less
     tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
     status = tr_train_launch(plan, logs, rank_main, &start);
   }

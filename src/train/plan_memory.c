@@ -12,11 +12,12 @@ typedef struct extras {
 
 static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, const tr__state_sizes *state) {
   const tr_train_config *c = plan->config;
+  enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
   size_t nbatch = (size_t)plan->accumulation + 1;
   return (extras){
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
-      .threads = (size_t)plan->nthread * TR_POOL_MEMORY,
+      .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
       .lists = memory->tables + state->lists};
 }
 

@@ -29,6 +29,10 @@ static void print_model(const tr_train_plan *plan, tr_text *out) {
 static void print_data(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
   char tokens[32];
+  if (!plan->source) {
+    tr_text_append(out, "data    none yet: data.path would name them\n");
+    return;
+  }
   tr_format_count(tokens, sizeof tokens, (double)tr_source_tokens(plan->source, 0));
   tr_text_append(out, "data    %s (%s): %s tokens, %lld training and %lld validation sequences of %s%lld",
                  c->data.path, plan->tokenizer ? tr_tokenizer_name(plan->tokenizer) : "token numbers", tokens,
@@ -46,12 +50,12 @@ static void print_data(const tr_train_plan *plan, tr_text *out) {
 static void print_layout(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
   int dp = plan->mesh.degree[TR_AXIS_DP];
-  tr_text_append(out,
-                 "plan    %lld rank%s x %d thread%s, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s, "
-                 "%lld step%s\n",
+  tr_text_append(out, "plan    %lld rank%s x %d thread%s, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s",
                  (long long)c->run.ranks, plural(c->run.ranks), plan->nthread, plural(plan->nthread), dp,
-                 (long long)c->batch.sequences, plan->micro, dp, plan->accumulation, tr_dtype_name(tr__train_type(c)),
-                 (long long)plan->steps, plural(plan->steps));
+                 (long long)c->batch.sequences, plan->micro, dp, plan->accumulation,
+                 tr_dtype_name(tr__train_type(c)));
+  if (plan->source) tr_text_append(out, ", %lld step%s", (long long)plan->steps, plural(plan->steps));
+  tr_text_append(out, "\n");
 }
 
 static void print_micro(const tr_train_plan *plan, tr_text *out) {
@@ -85,7 +89,7 @@ static void print_model_notes(const tr_train_plan *plan, tr_text *out) {
 
 static void print_data_notes(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
-  if (!c->data.documents && c->data.packing == TR_PACK_STREAM) return;
+  if (!plan->source || (!c->data.documents && c->data.packing == TR_PACK_STREAM)) return;
   for (size_t i = 0; i < tr_source_corpora(plan->source); i++) {
     const tr_corpus *corpus = tr_source_corpus(plan->source, i);
     if (tr_corpus_documents(corpus) == 1)

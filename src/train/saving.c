@@ -6,6 +6,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
+#include "trireme/base/memory.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,12 @@ int tr__state_buffers(const tr__trainer *t, const tr_train_plan *plan, tr_dtype 
     base[n++] = t ? tr_run_state(t->run, i) : NULL;
   }
   return n;
+}
+
+static int count_own(const tr_train_plan *plan) {
+  const char *prefix[TR_OPTIM_MAX_STATE + 1];
+  float *base[TR_OPTIM_MAX_STATE + 1];
+  return tr__state_buffers(NULL, plan, tr__train_type(plan->config), prefix, base);
 }
 
 static tr_safetensors_item item_of(const tr_train_plan *plan, int i, const char *name, tr_dtype type,
@@ -95,10 +102,10 @@ static tr_status list_set(saved_files *f, int set, const char *name, uint64_t li
 }
 
 tr_status tr__saved_files_make(const tr_train_plan *plan, const tr__trainer *t, saved_files *f) {
-  size_t n = (size_t)plan->layout.nparam;
+  size_t n = (size_t)plan->layout.nparam, nown = (size_t)count_own(plan) * n;
   *f = (saved_files){0};
-  f->item = calloc((2 + TR_OPTIM_MAX_STATE) * n, sizeof *f->item);
-  f->name = calloc((1 + TR_OPTIM_MAX_STATE) * n, sizeof *f->name);
+  f->item = calloc(n + nown, sizeof *f->item);
+  f->name = calloc(nown + 1, sizeof *f->name);
   if (!f->item || !f->name) return tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
   list_tensors(f, plan, t);
   uint64_t limit = (uint64_t)plan->config->checkpoint.shard;
@@ -131,12 +138,12 @@ static void saver_options(const tr_train_plan *plan, const saved_files *f, int w
                             .deadline = 3 * c->run.deadline};
 }
 
-// The lists that a rank keeps to save with: its own, and those of the saver with names and headers, about.
-static size_t list_bytes(const tr_train_plan *plan, const saved_files *files) {
-  enum { SAVER_BYTES = 240 }; // per tensor
-  size_t n = (size_t)plan->layout.nparam, ntensor = files->nitem[SAVED_MODEL] + files->nitem[SAVED_OPTIMIZER];
-  return sizeof(struct tr__saving) + (2 + TR_OPTIM_MAX_STATE) * n * sizeof(tr_safetensors_item) +
-         (1 + TR_OPTIM_MAX_STATE) * n * SAVED_NAME_BYTES + ntensor * SAVER_BYTES;
+// The lists that a rank keeps to save with: its own, and those of the saver with names and
+// headers, about.
+static size_t list_bytes(const saved_files *files) {
+  enum { SAVER_BYTES = 220 }; // per tensor
+  size_t own = files->nitem[SAVED_OPTIMIZER], ntensor = files->nitem[SAVED_MODEL] + own;
+  return sizeof(struct tr__saving) + ntensor * (sizeof(tr_safetensors_item) + SAVER_BYTES) + own * SAVED_NAME_BYTES;
 }
 
 tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
@@ -152,7 +159,7 @@ tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
     sizes.all += own;
     if (own > sizes.most) sizes.most = own;
   }
-  if (status == TR_OK) sizes.lists = list_bytes(plan, &files);
+  if (status == TR_OK) sizes.lists = list_bytes(&files);
   tr__saved_files_free(&files);
   if (status == TR_OK) *out = sizes;
   return status;
@@ -334,6 +341,7 @@ static void report(tr__trainer *t, const tr_saved *saved) {
   struct tr__saving *s = t->saving;
   char bytes[32], write[32], cost[32];
   if (saved->step >= 0) tr__timing_wrote(t, s->last_save_ns, saved);
+  if (saved->step >= 0) tr_memory_trim(); // the manifest of many tensors takes some megabytes while it is made
   if (saved->step < 0 || t->rank != 0) return;
   tr_format_bytes(bytes, sizeof bytes, (double)saved->bytes);
   tr_format_duration(write, sizeof write, saved->write);

@@ -244,6 +244,22 @@ static void ends_are_compared_whole(void **state) {
   assert_false(tr_text_ends_in("a.bin.gz", ".bin"));
 }
 
+static void text_that_fits_can_grow_again(void **state) {
+  (void)state;
+  tr_text text = {0};
+  tr_text_fit(&text); // nothing
+  assert_null(text.data);
+  for (int i = 0; i < 1000; i++) tr_text_append(&text, "%d,", i % 10);
+  assert_true(text.capacity > text.size + 1);
+  tr_text_fit(&text);
+  assert_int_equal(text.capacity, 2001);
+  tr_text_append(&text, "end");
+  assert_int_equal(text.size, 2003);
+  assert_string_equal(text.data + 1996, "8,9,end");
+  assert_false(text.failed);
+  tr_text_free(&text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ends_are_compared_whole),
@@ -254,6 +270,7 @@ int main(void) {
       cmocka_unit_test(formats_round_without_reaching_the_next_unit),
       cmocka_unit_test(closest_word_is_found_within_a_third_of_the_length),
       cmocka_unit_test(text_grows_and_stays_terminated),
+      cmocka_unit_test(text_that_fits_can_grow_again),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

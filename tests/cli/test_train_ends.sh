@@ -6,6 +6,7 @@
 # steps, a trace that cannot be written, numbers beyond all measure; and the help that leads to it.
 . "$(dirname "$0")/lib.sh"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:handle_segv=0 # in a sanitized build a fault is a signal here too
+presets=$(cd "$(dirname "$0")/../.." && pwd)/presets
 cd "$work" || exit 1
 
 # ---- a trace replaces nothing but traces
@@ -74,6 +75,18 @@ expect "a wild run" 0
 if grep -Eq '[0-9]{8,}' <(grep -o 'loss [^ ]*\|norm [^ ]*' out); then fail "long numbers: $(grep -E -m1 '[0-9]{12}' out)"; fi
 if [ "$(grep -c '"val_loss":' runs/wild/metrics.jsonl)" != "$(grep -c '^{"step"' runs/wild/metrics.jsonl)" ]; then fail "a val_loss is missing: $(cat runs/wild/metrics.jsonl)"; fi
 grep -q 'val_loss nan' out && { grep -q '"val_loss":null' runs/wild/metrics.jsonl || fail 'a val_loss that is not a number is not null'; }
+
+# ---- what a model takes, without data
+TRIREME_PRESETS=$presets train model=gpt2 --dry-run -n 2 batch.sequences=8
+expect "a dry run without data" 0
+grep -Eq '^model   gpt2, 124M parameters: 12 layers, width 768' out || fail "a dry run without data: no parameters: $(said)"
+grep -Eq '^memory  [0-9.]+ [MG]iB per rank .*weights .*optimizer' out || fail "a dry run without data: no memory: $(said)"
+if grep -q ' steps$' out; then fail "a dry run without data knows steps: $(said)"; fi
+TRIREME_PRESETS=$presets train model=gpt2 --json -n 2 batch.sequences=8
+expect "the same as JSON" 0
+grep -q '"parameters": 124[0-9]*,' out || fail "the plan as JSON: $(said)"
+TRIREME_PRESETS=$presets train model=gpt2 train.folder=runs/nothing
+expect "training without data" 3 'nothing to train on'
 
 # ---- help
 "$TRIREME" train --help >help.1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # tier: quick
-# timeout: 180
+# timeout: 240
 # Memory that a job really takes, as counted by the system, is the memory that was predicted: within 1 MiB for small models,
 # whatever the plan. Both numbers stand in every record of metrics.jsonl and in one line at the end.
 . "$(dirname "$0")/lib.sh"
@@ -34,6 +34,12 @@ for n in 1 2 3; do
   as_predicted "waiting-$n" -n $n checkpoint.background=false checkpoint.every=1 run.threads=2
 done
 as_predicted threads -n 2 run.launch=threads
+as_predicted many-threads -n 8 run.launch=threads batch.sequences=16
+deep=(model.layers=200 model.width=8 data.sequence=8 batch.sequences=8 train.eval_samples=4)
+as_predicted deep -n 2 "${deep[@]}"
+as_predicted deep-waiting -n 2 "${deep[@]}" checkpoint.background=false checkpoint.every=0
+as_predicted deep-sgd -n 2 "${deep[@]}" optim.kind=sgd
+as_predicted deep-threads -n 2 "${deep[@]}" run.launch=threads
 as_predicted packed -n 2 model.layers=4 model.width=256 memory.recompute=selective checkpoint.every=2
 as_predicted unpacked -n 2 model.layers=4 model.width=256 memory.pack=false optim.kind=sgd train.eval_samples=0
 as_predicted batches -n 2 batch.sequences=4000 batch.micro=1 model.layers=1

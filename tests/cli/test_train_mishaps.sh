@@ -83,4 +83,14 @@ expect "a micro-batch beyond memory" 5 'what would fit: .*batch\.micro=[0-9]+'
 change=$(sed -n 's/.*what would fit: .*\(batch\.micro=[0-9]*\).*/\1/p' "$work/err")
 train "${big[@]}" "$change" --dry-run
 expect "with the change that was named" 0
+copies=("${tiny[@]}" train.folder="$work/memory" -n 2 model.width=256)
+total() { # ARGUMENTS: the memory that a plan takes
+  train "${copies[@]}" "$@" --json
+  sed -n 's/.*"memory_total": \([0-9]*\),.*/\1/p' "$work/out"
+}
+between=$((($(total parallel.zero=0) + $(total parallel.zero=1)) / 2))
+TRIREME_MEMORY=$between train "${copies[@]}" parallel.zero=0 --dry-run
+expect "a copy per rank" 5 'what would fit: parallel\.zero=1'
+TRIREME_MEMORY=$between train "${copies[@]}" parallel.zero=1 --dry-run
+expect "one copy" 0
 finish

@@ -17,6 +17,7 @@ typedef struct tr_text {
 
 void tr_text_append(tr_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tr_text_append_bytes(tr_text *text, const void *bytes, size_t nbyte);
+void tr_text_fit(tr_text *text); // give back the room beyond its end
 void tr_text_free(tr_text *text);
 
 int tr_text_ends_in(const char *text, const char *suffix);

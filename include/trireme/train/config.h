@@ -154,7 +154,7 @@ typedef struct tr_train_plan {
 tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *options, int progress,
                              tr_train_plan *out);
 // The same without data (no tokenizer, no source, no samples, 0 steps): all that single steps need, for whoever
-// measures them. The vocabulary is that of model.from or model.vocab.
+// measures them, or asks what a model takes. The vocabulary is that of model.from or model.vocab.
 tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
