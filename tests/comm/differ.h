@@ -15,7 +15,7 @@ static inline tr_status call_differently(tr_comm *comm, void *user) {
   float *y = tr_arena_alloc(tr_comm_arena(comm), 40000);
   memset(x, 0, 40000);
   const size_t start[] = {0, 1000, 2000, odd ? 3001 : 3000, 4000}, even[] = {0, 100, 200, 300, 400};
-  const size_t later[] = {0, odd ? 0 : 100, 200, 300, 400};
+  const size_t uneven[] = {0, 100, odd ? 100 : 200, odd ? 200 : 300, odd ? 300 : 400}; // nothing for rank 1
   switch (how) {
   case 0: return tr_group_allreduce(world, x, x, odd ? 200 : 100, TR_F32, TR_SUM, NULL);
   case 1: return tr_group_allreduce(world, x, x, 10000, odd ? TR_BF16 : TR_F32, TR_SUM, NULL);
@@ -33,7 +33,7 @@ static inline tr_status call_differently(tr_comm *comm, void *user) {
   case 11: return tr_group_scatter(world, x, y, odd ? 7 : 8, TR_F32, 0, NULL);
   case 12: return tr_group_alltoall_v(world, x, even, y, even, odd ? TR_I32 : TR_F32, NULL);
   case 13: return odd ? tr_group_barrier(world) : tr_group_allreduce(world, x, x, 100, TR_F32, TR_SUM, NULL);
-  default: return tr_group_alltoall_v(world, x, later, y, even, TR_F32, NULL);
+  default: return tr_group_alltoall_v(world, x, uneven, y, even, TR_F32, NULL);
   }
 }
 
