@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The engine of groups whose ranks are on several hosts: collectives are scripts over the transport, point to point is one
 // transfer of it on a lane of its tag.
+#include "agree_internal.h"
 #include "external_internal.h"
-#include "script.h"
+#include "strands_internal.h"
 
 // Transfer of a send or receive; started in its first step.
 static tr_status pair_step(tr_request *r) {
@@ -27,7 +28,18 @@ static tr_status pair_step(tr_request *r) {
 
 static int is_pair(const tr_request *r) { return r->kind == TR__SEND || r->kind == TR__RECV; }
 
-static tr_status mpi_step(tr_request *r) { return is_pair(r) ? pair_step(r) : tr__script_step(r); }
+// Scripts are begun in the order of the calls, whenever these are found to be equal.
+static tr_status collective_step(tr_request *r) {
+  tr__compare *compare = r->group->strands->compare;
+  if (!compare || r->phase == TR__SCRIPT) return tr__script_step(r);
+  if (!r->script) TR_TRY(tr__script_begin(r));
+  tr_status status = tr__compare_step(compare, r);
+  if (status != TR_OK) return status;
+  r->phase = TR__SCRIPT;
+  return tr__script_step(r);
+}
+
+static tr_status mpi_step(tr_request *r) { return is_pair(r) ? pair_step(r) : collective_step(r); }
 
 static void mpi_drop(tr_request *r) {
   if (!is_pair(r)) tr__script_drop(r);

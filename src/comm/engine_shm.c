@@ -16,9 +16,9 @@
 // ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
 // operation starts when all earlier ones of its group have ended here; the order is the same everywhere, so the stage
 // of a group has one user at a time. Buffers of different ranks may lie at different offsets of their arenas.
+#include "agree_internal.h"
 #include "shm_internal.h"
 #include "strands_internal.h"
-#include <stdio.h>
 
 enum { SMALL_TOTAL = 32 * 1024 }; // most bytes that all payloads of an inline operation may have together
 
@@ -88,9 +88,7 @@ static void own_next_lines(const tr_request *r) {
 static void post(tr_request *r) {
   tr_group *g = r->group;
   tr__record *record = record_of(r, g->index);
-  record->call =
-      (tr__call){.kind = (uint8_t)r->kind, .type = (uint8_t)r->type, .op = (uint8_t)r->op, .root = r->root};
-  record->call.nelem = r->nelem;
+  record->call = tr__call_of(r);
   if (is_inline(r)) {
     if (contributes(r)) tr__shm_copy((char *)record->payload, r->src, r->nbyte);
   } else {
@@ -127,42 +125,10 @@ static int all_finished(tr_request *r) {
   return 1;
 }
 
-static int equal_calls(const tr__record *a, const tr__record *b) {
-  return memcmp(&a->call, &b->call, sizeof a->call) == 0; // without padding
-}
-
-static void describe_call(const tr__call *c, char *out, size_t nbyte) {
-  static const char *const ops[] = {"sum", "max", "average"};
-  tr__kind kind = (tr__kind)c->kind;
-  char count[32] = "", op[24] = "", root[24] = "";
-  if (kind != TR__ALLTOALL_V) snprintf(count, sizeof count, "%llu ", (unsigned long long)c->nelem);
-  if (tr__kind_reduces(kind)) snprintf(op, sizeof op, ", %s", ops[c->op]);
-  if (tr__kind_has_root(kind)) snprintf(root, sizeof root, ", root %d", c->root);
-  snprintf(out, nbyte, "%s(%s%s%s%s)", tr__kind_name(kind), count, tr_dtype_name((tr_dtype)c->type), op, root);
-}
-
-// The call most ranks made is taken as meant; the first rank that made another one is to blame. Same on every rank.
-static tr_status disagree(tr_request *r) {
-  tr_group *g = r->group;
-  int meant = 0, most = 0, differs = 0;
-  for (int i = 0; i < g->size; i++) {
-    int same = 0;
-    for (int j = 0; j < g->size; j++) same += equal_calls(record_of(r, i), record_of(r, j));
-    if (same > most) meant = i, most = same;
-  }
-  while (equal_calls(record_of(r, meant), record_of(r, differs))) differs++;
-  char a[120], b[120];
-  describe_call(&record_of(r, differs)->call, a, sizeof a);
-  describe_call(&record_of(r, meant)->call, b, sizeof b);
-  return tr__fail(g->comm, g->ranks[differs], TR_ERR_USAGE,
-                  "operation #%u of group '%s' differs: rank %d called %s, rank %d called %s", r->seq - g->base + 1,
-                  g->name, g->ranks[differs], a, g->ranks[meant], b);
-}
-
 static tr_status agree(tr_request *r) {
-  const tr__record *own = record_of(r, r->group->index);
-  for (int i = 0; i < r->group->size; i++)
-    if (!equal_calls(own, record_of(r, i))) return disagree(r);
+  const tr__call *call[TR__RANKS];
+  for (int i = 0; i < r->group->size; i++) call[i] = &record_of(r, i)->call;
+  TR_TRY(tr__agree(r, call));
   return collectives[r->kind]->check ? collectives[r->kind]->check(r) : TR_OK;
 }
 

@@ -166,7 +166,7 @@ void tr__net_drive(tr__net *net) {
 typedef struct card { // what a rank tells of itself
   char machine[160];  // ranks with equal ones share memory
   char name[TR__HOST_NAME];
-  int32_t pid;
+  int32_t pid, compare; // compare: calls, as TRIREME_COMM_DEBUG asks
 } card;
 
 static void read_word(const char *path, char *out, size_t nbyte) {
@@ -189,6 +189,14 @@ static void fill_card(card *c, const tr_launch_place *place) {
   c->pid = (int32_t)getpid();
 }
 
+static tr_status ask_to_compare(card *c) {
+  const char *text = getenv("TRIREME_COMM_DEBUG");
+  if (text && *text && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+    return tr_error(TR_ERR_CONFIG, "TRIREME_COMM_DEBUG=%.40s: give 1 to compare the calls of all ranks, or 0", text);
+  c->compare = text && *text == '1';
+  return TR_OK;
+}
+
 static void number_hosts(const card *cards, int n, tr__hosts *hosts) {
   int first[TR__RANKS]; // rank of each host
   *hosts = (tr__hosts){0};
@@ -201,6 +209,7 @@ static void number_hosts(const card *cards, int n, tr__hosts *hosts) {
     }
     hosts->of[r] = (int16_t)host;
     hosts->pid[r] = cards[r].pid;
+    hosts->compare |= cards[r].compare; // all do what one asks for: starters do not take the environment everywhere
   }
   for (int r = 0; r < n; r++)
     for (int earlier = 0; earlier < r; earlier++) hosts->local[r] += hosts->of[earlier] == hosts->of[r];
@@ -253,6 +262,7 @@ tr_status tr__net_hosts(tr__net *net, const tr_launch_place *place, double deadl
   tr__hosts *hosts = &net->job->hosts;
   card own;
   fill_card(&own, place);
+  TR_TRY(ask_to_compare(&own));
   TR_TRY(net->rank == 0 ? gather_cards(net, &own, hosts, until) : give_card(net, &own, hosts, until));
   hosts->own = hosts->of[net->rank];
   for (int r = 0; r < net->job->options.nrank; r++) hosts->nlocal += hosts->of[r] == hosts->own;

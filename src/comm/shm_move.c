@@ -9,6 +9,7 @@
 // Each rank begins with its own block and goes on with that of the next index, so that ranks do not all read the same
 // source first. Only all-to-all-v has sizes that others do not know: its records carry where blocks start, and small data
 // behind that.
+#include "agree_internal.h"
 #include "shm_internal.h"
 
 static size_t block_nbyte(const tr_request *r) { return r->nelem * r->width; }
@@ -157,12 +158,7 @@ static tr_status alltoall_v_check(tr_request *r) {
   int own = g->index;
   for (int i = 0; i < g->size; i++) {
     const uint64_t *start = starts_of(r, i);
-    size_t sent = start[own + 1] - start[own], expected = r->dst_start[i + 1] - r->dst_start[i];
-    if (sent != expected)
-      return tr__fail(
-          g->comm, g->ranks[i], TR_ERR_USAGE,
-          "operation #%u of group '%s' differs: in %s rank %d sends %zu elements to rank %d, which expects %zu",
-          r->seq - g->base + 1, g->name, tr__kind_name(r->kind), g->ranks[i], sent, g->ranks[own], expected);
+    TR_TRY(tr__agree_count(r, i, start[own + 1] - start[own]));
   }
   for (int i = 0; i < g->size && !srcs_shared(r); i++)
     for (int j = 0; j < g->size; j++) {

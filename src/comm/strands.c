@@ -3,6 +3,7 @@
 //
 // Which ranks share a host is found once, when the group is made; so are the groups that algorithms lean on, since making one
 // waits for others. A call that was made before finds its script without looking at any algorithm.
+#include "agree_internal.h"
 #include "strands_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,13 +38,19 @@ static tr_status create_local(tr_group *g, int local) {
   return TR_OK;
 }
 
+static tr_status no_memory(const tr_group *g) {
+  return tr_error(TR_ERR_MEMORY, "group '%s': no memory for its scripts", g->name);
+}
+
 tr_status tr__strands_create(tr_group *g) {
+  int compares = g->engine == &tr__engine_mpi && g->comm->job->hosts.compare;
   tr__strands *all = calloc(1, sizeof *all);
-  if (!all) return tr_error(TR_ERR_MEMORY, "group '%s': no memory for its scripts", g->name);
+  if (!all) return no_memory(g);
   g->strands = all;
   for (uint32_t l = 0; l < TR__LANES; l++) all->lane[l].number = l;
   all->local_size = ranks_per_host(g);
-  tr_status status = TR_OK;
+  if (compares) all->compare = tr__compare_create(g);
+  tr_status status = compares && !all->compare ? no_memory(g) : TR_OK;
   if (g->engine->transport == &tr__transport_shm) {
     char name[TR__NAME + 16];
     snprintf(name, sizeof name, "%s/lanes", g->name);
@@ -74,6 +81,7 @@ void tr__strands_destroy(tr_group *g, int leave) {
     tr__script_free(all->scripts);
     all->scripts = next;
   }
+  free(all->compare);
   free(all);
   g->strands = NULL;
 }

@@ -61,6 +61,7 @@ typedef struct tr__strands {
   tr_group *shadow;                // shared memory transport: the group whose channels carry the transfers
   tr_group *local_group[TR__LOCALS]; // ranks of this host
   int local_size;                    // ranks per host, where hosts are filled in blocks; else 0
+  struct tr__compare *compare;       // NULL: calls are not compared, or the engine does that
   tr__traffic traffic;
   uint64_t summed; // elements
 } tr__strands;

@@ -6,7 +6,7 @@
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_plm_rsh_agent=/bin/false
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-unset TRIREME_PER_HOST TRIREME_MPI
+unset TRIREME_PER_HOST TRIREME_MPI TRIREME_COMM_DEBUG
 
 # has_mpi NAME: nonempty reason when it cannot be tested.
 why_no_mpi() {
@@ -44,4 +44,28 @@ torch() {
 same_run() { # NAME FOLDER FOLDER
   if [ "$(losses "$2")" != "$(losses "$3")" ] || [ -z "$(losses "$2")" ]; then fail "$1: other losses"; fi
   if [ "$(weights_hash "$2")" != "$(weights_hash "$3")" ]; then fail "$1: other weights"; fi
+}
+
+# differ NAME WAY SENTENCE: three ranks on hosts of their own make calls that differ in a way of tests/comm/differ.h; with the
+# calls compared, as rank 1 asks, each rank is told this and that rank 2 is to blame.
+differ() {
+  local r
+  rm -f "$work"/said.* "$work"/saying.*
+  # shellcheck disable=SC2016 # the rank's shell expands it
+  TRIREME_PER_HOST=1 mpi "$1" 3 bash -c 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then export TRIREME_COMM_DEBUG=1; fi; exec "$@"' _ \
+    "$TRIREME_BUILD/test_launch_external" "$2" "$work"
+  if [ "$rc" = 0 ]; then fail "$1, way $2: calls that differ pass"; fi
+  for r in 0 1 2; do
+    if [ "$(cat "$work/said.$r")" != "operation #1 of group 'world' differs: $3, culprit 2" ]; then
+      fail "$1, way $2: rank $r says $(cat "$work/said.$r"), not $3"
+    fi
+  done
+}
+
+# conforms NAME RANKS: the conformance suite, each rank on TRIREME_PER_HOST's hosts
+conforms() {
+  mpi "$1" "$2" "$TRIREME_BUILD/test_launch_external"
+  if [ "$rc" != 0 ] || [ "$(grep -o 'a rank conforms' "$work/out" | wc -l)" != "$2" ]; then
+    fail "$1, $TRIREME_PER_HOST each, calls compared: ${TRIREME_COMM_DEBUG:-0}: the conformance suite: $rc: $(said)"
+  fi
 }

@@ -47,6 +47,18 @@ for name in openmpi mpich; do
   grep -q '^note    ranks are on several hosts' "$work/out" || fail "$name: the plan does not say that ranks are on several hosts"
   mpi "$name" 3 env TRIREME_FAULT=rank=2,op=F,step=3,action=error "$TRIREME" train "${run[@]}" train.folder="$work/$name-error"
   if [ "$rc" = 0 ] || ! grep -q 'trireme: rank 2: injected failure in F of step 3' "$work/err"; then fail "$name-error: $rc: $(said)"; fi
+  TRIREME_COMM_DEBUG=yes mpi "$name" 2 "$TRIREME" train "${run[@]}" train.folder="$work/$name-yes"
+  if [ "$rc" = 0 ] || ! grep -q 'TRIREME_COMM_DEBUG=yes: give 1 to compare the calls of all ranks, or 0' "$work/err"; then fail "$name-yes: $rc: $(said)"; fi
+
+  # ---- calls compared over hosts: nothing else changes, and what differs is named: count, type, root, operation
+  TRIREME_COMM_DEBUG=1 conforms "$name" 3
+  TRIREME_COMM_DEBUG=1 mpi "$name" 3 "$TRIREME" train "${run[@]}" train.folder="$work/$name-compared"
+  check_run "$name-compared" 3
+  differ "$name" 0 'rank 2 called all-reduce(200 f32, sum), rank 0 called all-reduce(100 f32, sum)'
+  differ "$name" 1 'rank 2 called all-reduce(10000 bf16, sum), rank 0 called all-reduce(10000 f32, sum)'
+  differ "$name" 3 'rank 2 called broadcast(100 f32, root 1), rank 0 called broadcast(100 f32, root 0)'
+  differ "$name" 13 'rank 2 called barrier(0 u8), rank 0 called all-reduce(100 f32, sum)'
+  differ "$name" 14 'in all-to-all-v rank 2 sends 0 elements to rank 1, which expects 100'
   unset TRIREME_PER_HOST
 done
 if [ "$tested" = 0 ]; then echo "only torchrun's variables were tested"; fi

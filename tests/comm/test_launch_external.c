@@ -2,7 +2,8 @@
 // tier: quick
 // timeout: 120
 // Ranks that somebody else has started: processes with torchrun's variables that meet on one host. Started by mpirun or srun
-// itself, this program is one rank of the conformance suite (tests/cli/test_mpi.sh, tests/cli/test_hosts.sh).
+// itself, this program is one rank of the conformance suite, or, given a number and a folder, of a job whose calls differ in that way
+// (tests/cli/test_mpi.sh, tests/cli/test_mpi_faults.sh, tests/cli/test_hosts.sh).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +13,7 @@
 
 #include "comm/comm_internal.h"
 #include "comm/conformance.h"
+#include "comm/differ.h"
 #include "comm/processes.h"
 #include "trireme/base/clock.h"
 
@@ -228,23 +230,50 @@ static tr_status started_main(tr_comm *comm, void *options) {
   return cf_main(comm, options);
 }
 
-static int be_started(int nrank) {
+static tr_status start(int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   tr_launch_options o;
-  tr_launch_report report;
-  cf_options options = {.large = 20011};
   tr_launch_options_init(&o);
   o.nrank = nrank;
   o.deadline = 30;
   o.arena_nbyte = (size_t)16 << 20;
-  tr_status status = tr_launch(&o, started_main, &options, &report);
+  tr_status status = tr_launch(&o, rank_main, user, report);
   if (status < 0 && *tr_status_text()) fprintf(stderr, "%s\n", tr_status_text());
+  return status;
+}
+
+static int be_started(int nrank) {
+  cf_options options = {.large = 20011};
+  tr_status status = start(nrank, started_main, &options, NULL);
   if (status == TR_OK) printf("a rank conforms\n");
   return tr_status_exit_code(status);
 }
 
-int main(void) {
+// Leaves what each rank's report says in FOLDER/said.RANK, and waits for the others', as starters end all ranks with the first.
+static int differ_started(const tr_launch_place *place, int how, const char *folder) {
+  tr_launch_report report;
+  char path[400], done[400];
+  tr_status status = start(place->size, call_differently, &how, &report);
+  snprintf(path, sizeof path, "%s/saying.%d", folder, place->rank);
+  snprintf(done, sizeof done, "%s/said.%d", folder, place->rank);
+  FILE *file = fopen(path, "w");
+  if (!file) return 1;
+  fprintf(file, "%s, culprit %d\n", report.text, report.culprit);
+  if (fclose(file) != 0 || rename(path, done) != 0) return 1;
+  double until = tr_clock_seconds() + 20;
+  for (int r = 0; r < place->size && tr_clock_seconds() < until;) {
+    snprintf(path, sizeof path, "%s/said.%d", folder, r);
+    if (access(path, F_OK) == 0)
+      r++;
+    else
+      tr_clock_sleep_ns(5000000);
+  }
+  return tr_status_exit_code(status);
+}
+
+int main(int argc, char **argv) {
   tr_launch_place place;
-  if (tr_launch_placed(&place) > 0) return be_started(place.size);
+  if (tr_launch_placed(&place) > 0)
+    return argc == 3 ? differ_started(&place, atoi(argv[1]), argv[2]) : be_started(place.size);
   skip_unless_forking_works();
   void *pages = mmap(NULL, 4 * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return 1;

@@ -97,8 +97,9 @@ tr_status tr_group_shared(tr_group *group, size_t nbyte, void **out);
 
 // ---- operations
 //
-// Errors: TR_ERR_USAGE for arguments that cannot be right, or that differ between ranks (which stops the job);
-// TR_ERR_MEMORY; otherwise the job's error. Testing and waiting are local calls.
+// Errors: TR_ERR_USAGE for arguments that cannot be right, or that differ between ranks (which stops the job; found in groups
+// over hosts where TRIREME_COMM_DEBUG=1, else perhaps only by the deadline); TR_ERR_MEMORY; otherwise the job's error. Testing
+// and waiting are local calls.
 
 // Collective. dst[i] = op over ranks of src[i], on all ranks; dst == src is in place, otherwise they may not overlap.
 // TR_AVERAGE is for floating types.
