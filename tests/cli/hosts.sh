@@ -91,9 +91,11 @@ finish_all() {
 trap finish_all EXIT
 trap 'end_job; exit 130' INT TERM HUP
 
-limit() { # LINK [NAMESPACE]
+limit() { # LINK [NAMESPACE]; a link that delays lends no more than a few frames, so that short messages have its rate too
+  local burst=256kb
+  if [ -n "$delay" ]; then burst=8kb; fi
   if [ "$rate" != none ]; then
-    tc ${2:+-n "$2"} qdisc add dev "$1" root tbf rate "$rate" burst 256kb latency 50ms
+    tc ${2:+-n "$2"} qdisc add dev "$1" root tbf rate "$rate" burst "$burst" latency 50ms
   fi
 }
 
