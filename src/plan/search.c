@@ -136,8 +136,8 @@ static int states_fit(search *s, const tr_plan *p) {
 }
 
 static void over_recompute(search *s, tr_plan *p) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_HALF,
-                                           TR_RECOMPUTE_FULL};
+  static const tr_plan_recompute ways[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS, TR_PLAN_RECOMPUTE_HALF,
+                                           TR_PLAN_RECOMPUTE_FULL};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     if (s->o->fixed_recompute >= 0 && s->o->fixed_recompute != (int)ways[i]) continue;
     p->recompute = ways[i];
@@ -176,7 +176,7 @@ static void over_states(search *s, tr_plan *p, double products) {
 // With everything that a layer's cost depends on: products of the whole model for one micro-batch on one rank.
 static double products_of(const search *s, const tr_plan *p) {
   tr_plan bare = *p;
-  bare.recompute = TR_RECOMPUTE_NONE;
+  bare.recompute = TR_PLAN_RECOMPUTE_NONE;
   double share = (double)tr_workload_expert_layers(s->w) / (double)s->w->layers, sum = 0;
   for (int experts = 0; experts < 2; experts++) {
     double part = experts ? share : 1 - share;
