@@ -6,7 +6,7 @@
 #ifndef TRIREME_CLI_PLAN_CASE_INTERNAL_H
 #define TRIREME_CLI_PLAN_CASE_INTERNAL_H
 
-#include "trireme/plan/predict.h"
+#include "trireme/plan/search.h"
 
 typedef struct tr__plan_case {
   char model_name[256], cluster_name[256];
@@ -31,5 +31,9 @@ void tr__plan_case_text(const tr_plan *plan, char *out, size_t nbyte);
 
 // The plan as a run file, its prediction as comments.
 tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *prediction, const char *path);
+
+// `trireme plan --pareto CRITERIA`, printed.
+tr_status tr__plan_pareto(const char *criteria, const tr_workload *model, const tr_cluster *cluster,
+                          const tr_search_options *options, int as_json);
 
 #endif

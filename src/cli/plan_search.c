@@ -14,7 +14,8 @@
 #include <string.h>
 
 typedef struct request {
-  const char *model, *cluster, *batch, *write;
+  const char *model, *cluster, *batch, *write, *pareto;
+  double price;
   int64_t sequence, devices, top;
   int number, json, explain;
   tr__argument_list fix;
@@ -34,6 +35,10 @@ static void print_help(void) {
       "  --fix KNOB=V     tp, pp, vpp, dp, cp, ep, micro, zero, recompute (none, parts, half, full); may be "
       "repeated\n"
       "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
+      "  --pareto WHAT    instead: the plans that none beats in all of WHAT, some of time,memory,cost; with cost, "
+      "on\n"
+      "                   parts of the cluster too\n"
+      "  --price P        of a device's hour, if the descriptions have none\n"
       "  --write FILE     write the best as a run file: trireme train FILE, trireme plan explain FILE\n"
       "  --json           the same as one JSON object\n\n"
       "examples:\n"
@@ -52,6 +57,8 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--precision", .kind = TR__ARGUMENT_CHOICE, .out = &r->number, .choices = {"bf16", "fp8", NULL}},
       {.name = "--fix", .kind = TR__ARGUMENT_LIST, .out = &r->fix},
       {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
+      {.name = "--pareto", .kind = TR__ARGUMENT_TEXT, .out = &r->pareto},
+      {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &r->price, .min = 0, .max = 1e4},
       {.name = "--write", .kind = TR__ARGUMENT_TEXT, .out = &r->write},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   size_t npath = 0;
@@ -59,6 +66,8 @@ static tr_status parse(int argc, char **argv, request *r) {
   if (npath) return tr__cli_usage("plan", "'%.80s' is neither an option nor a part", argv[1]);
   if (!r->model) return tr__cli_usage("plan", "--model is missing: a preset, a config.json or a folder");
   if (!r->cluster) return tr__cli_usage("plan", "--cluster is missing: a preset or a file");
+  if (r->pareto && (r->write || r->explain))
+    return tr__cli_usage("plan", "--pareto shows many plans; --write and --explain take the best of a search");
   if (!r->batch) return tr__cli_usage("plan", "--batch is missing: tokens per step");
   return TR_OK;
 }
@@ -221,6 +230,12 @@ static tr_status write_best(const request *r, const tr_workload *w, const tr_clu
   return TR_OK;
 }
 
+static tr_status frontier(const request *r, const tr_workload *w, const tr_cluster *c) {
+  tr_search_options options;
+  TR_TRY(set_options(r, &options));
+  return tr__plan_pareto(r->pareto, w, c, &options, r->json);
+}
+
 static tr_status answer(const request *r, const tr_workload *w, const tr_cluster *c) {
   tr_search_options options;
   tr_search_result *found = malloc(sizeof *found);
@@ -253,7 +268,8 @@ tr_status tr__plan_search(int argc, char **argv) {
   TR_TRY(tr_arch_load(r.model, &arch, NULL, 0));
   tr_workload w = tr_workload_from_arch(&arch);
   TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));
-  tr_status status = answer(&r, &w, &cluster);
+  if (r.price > 0) cluster.price_hour = r.price;
+  tr_status status = r.pareto ? frontier(&r, &w, &cluster) : answer(&r, &w, &cluster);
   tr_cluster_unload(&cluster);
   return status;
 }

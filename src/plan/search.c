@@ -64,7 +64,7 @@ static void keep(search *s, const tr_search_entry *entry) {
 }
 
 static double limit(const search *s) {
-  if (s->o->all || s->out->n < s->o->top) return INFINITY;
+  if (s->o->all || s->o->visit || s->out->n < s->o->top) return INFINITY;
   return fmax(s->out->top[s->out->n - 1].prediction.step, s->best * (1 + s->c->device.fit.p90));
 }
 
@@ -110,6 +110,7 @@ static void consider(search *s, const tr_plan *p) {
   s->best = fmin(s->best, entry.prediction.step);
   s->steps[bin_of(entry.prediction.step)]++;
   keep(s, &entry);
+  if (s->o->visit) s->o->visit(s->o->user, &entry);
 }
 
 // ---- values of the knobs

@@ -89,6 +89,28 @@ refused 3 'f32 cannot be predicted' explain model=llama3-8b --cluster dgx-h100 r
 refused 2 'give what changes as FIELD=VALUE' what-if "$work/large.yaml"
 refused 10 'gone' --model llama3-8b --cluster dgx-h100 --devices 8 --batch 1M --write "$work/gone/plan.yaml"
 
+# The frontier: nothing on it is beaten by another point; its first is the search's winner; no price, no cost.
+asked=(--model llama3-8b --cluster dgx-h100 --devices 32 --batch 64seq --seq 8192)
+plan "${asked[@]}" --pareto time,memory,cost --price 2 --json || fail "pareto: $(cat "$work/err")"
+cp "$work/out" "$work/pareto.json"
+plan "${asked[@]}" --json || fail "search: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "the frontier is none"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+points, best = load("pareto.json")["points"], load("out")["plans"][0]
+assert points[0]["step_s"] == min(p["step_s"] for p in points) and abs(points[0]["step_s"] / best["step_s"] - 1) < 1e-9
+assert {8, 32} <= {p["devices"] for p in points}, {p["devices"] for p in points}
+keys = ["step_s", "memory_bytes", "price_step"]
+for p in points:
+    assert abs(p["price_step"] / (2 * p["devices"] * p["step_s"] / 3600) - 1) < 1e-9
+    assert not any(q is not p and all(q[k] <= p[k] for k in keys) for q in points), p
+END
+plan "${asked[@]}" --pareto time,memory || fail "pareto: $(cat "$work/err")"
+says out 'better in all of time,memory' 'zero=[0-3] recompute=' 'warning \(memory-alone\)'
+refused 3 "neither dgx-h100 nor its device H100-SXM-80 has a price; 'price: 2.5'" "${asked[@]}" --pareto cost
+refused 2 "some of time, memory, cost with commas between, not 'time,money'" "${asked[@]}" --pareto time,money
+refused 2 'take the best of a search' "${asked[@]}" --pareto time --write "$work/x.yaml"
+
 # What is written is what train takes; axes that this version does not have are refused by name.
 plan --model gpt2-tiny --cluster "$work/device.yaml" --devices 2 --batch 8seq --seq 64 --fix tp=1 --fix pp=1 --fix zero=1 --write "$work/small.yaml" ||
   fail "small: $(cat "$work/err")"
