@@ -3,6 +3,7 @@
 // with the reasons why other families of plans lose and what binds the winner.
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
+#include "cli/plan_case_internal.h"
 #include "cli/plan_words_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/json.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 typedef struct request {
-  const char *model, *cluster, *batch;
+  const char *model, *cluster, *batch, *write, *pareto;
+  double price;
   int64_t sequence, devices, top;
   int number, json, explain;
   tr__argument_list fix;
@@ -33,6 +35,11 @@ static void print_help(void) {
       "  --fix KNOB=V     tp, pp, vpp, dp, cp, ep, micro, zero, recompute (none, parts, half, full); may be "
       "repeated\n"
       "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
+      "  --pareto WHAT    instead: the plans that none beats in all of WHAT, some of time,memory,cost; with cost, "
+      "on\n"
+      "                   parts of the cluster too\n"
+      "  --price P        of a device's hour, if the descriptions have none\n"
+      "  --write FILE     write the best as a run file: trireme train FILE, trireme plan explain FILE\n"
       "  --json           the same as one JSON object\n\n"
       "examples:\n"
       "  trireme plan --model llama3-70b --cluster dgx-h100 --devices 512 --batch 4M --seq 8192 --explain\n");
@@ -50,19 +57,22 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--precision", .kind = TR__ARGUMENT_CHOICE, .out = &r->number, .choices = {"bf16", "fp8", NULL}},
       {.name = "--fix", .kind = TR__ARGUMENT_LIST, .out = &r->fix},
       {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
+      {.name = "--pareto", .kind = TR__ARGUMENT_TEXT, .out = &r->pareto},
+      {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &r->price, .min = 0, .max = 1e4},
+      {.name = "--write", .kind = TR__ARGUMENT_TEXT, .out = &r->write},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   size_t npath = 0;
   TR_TRY(tr__cli_parse_paths("plan", argc, argv, table, sizeof table / sizeof *table, &npath));
   if (npath) return tr__cli_usage("plan", "'%.80s' is neither an option nor a part", argv[1]);
   if (!r->model) return tr__cli_usage("plan", "--model is missing: a preset, a config.json or a folder");
   if (!r->cluster) return tr__cli_usage("plan", "--cluster is missing: a preset or a file");
+  if (r->pareto && (r->write || r->explain))
+    return tr__cli_usage("plan", "--pareto shows many plans; --write and --explain take the best of a search");
   if (!r->batch) return tr__cli_usage("plan", "--batch is missing: tokens per step");
   return TR_OK;
 }
 
 // ---- what is asked
-
-static const char *const recompute_name[] = {"none", "scores", "parts", "experts", "half", "full"};
 
 static tr_status fix(const char *text, tr_search_options *o) {
   tr_plan *p = &o->fixed;
@@ -74,9 +84,8 @@ static tr_status fix(const char *text, tr_search_options *o) {
   const char *is = strchr(text, '=');
   size_t n = is ? (size_t)(is - text) : 0;
   int64_t value;
-  for (int i = 0; is && i < 6; i++)
-    if (n == 9 && strncmp(text, "recompute", n) == 0 && strcmp(is + 1, recompute_name[i]) == 0)
-      return o->fixed_recompute = i, TR_OK;
+  int recompute = is ? tr__plan_recompute_of(is + 1) : -1;
+  if (n == 9 && strncmp(text, "recompute", n) == 0 && recompute >= 0) return o->fixed_recompute = recompute, TR_OK;
   if (!is || tr_parse_count(is + 1, &value) < 0 || value < 0 || value > 1 << 24)
     return tr__cli_usage("plan", "--fix takes KNOB=VALUE as in tp=8 or recompute=full, not '%.80s'", text);
   if (n == 4 && strncmp(text, "zero", n) == 0 && value <= 3) return o->fixed_zero = (int)value, TR_OK;
@@ -85,32 +94,6 @@ static tr_status fix(const char *text, tr_search_options *o) {
       return *knob[i].at = value, TR_OK;
   return tr__cli_usage(
       "plan", "--fix has no knob like '%.80s'; there are tp, pp, vpp, dp, cp, ep, micro, zero, recompute", text);
-}
-
-static tr_status load_cluster(const request *r, tr_cluster *out) {
-  tr_device device;
-  if (tr_cluster_load(r->cluster, out) < 0) {
-    if (tr_device_load(r->cluster, &device) < 0) return tr_cluster_load(r->cluster, out);
-    *out = tr_cluster_of(&device, device.link_domain < 8 ? device.link_domain : 8, 0);
-    if (r->devices) *out = tr_cluster_of(&device, r->devices, 0);
-    return TR_OK;
-  }
-  if (r->devices == 0) return TR_OK;
-  if (r->devices > out->hosts * out->host_devices) {
-    tr_status status = tr_error(TR_ERR_PLAN, "--devices is %lld; %s has %lld", (long long)r->devices, out->name,
-                                (long long)(out->hosts * out->host_devices));
-    tr_cluster_unload(out);
-    return status;
-  }
-  if (r->devices < out->host_devices) out->host_devices = r->devices;
-  if (r->devices % out->host_devices != 0) {
-    tr_status status = tr_error(TR_ERR_PLAN, "--devices is %lld; whole hosts have a multiple of %lld",
-                                (long long)r->devices, (long long)out->host_devices);
-    tr_cluster_unload(out);
-    return status;
-  }
-  out->hosts = r->devices / out->host_devices;
-  return TR_OK;
 }
 
 static tr_status set_options(const request *r, tr_search_options *o) {
@@ -139,7 +122,7 @@ static void print_row(const tr_search_entry *e, int rank) {
   const tr_prediction *x = &e->prediction;
   printf("%3d %4lld %4lld %4lld %5lld %3lld %4lld %5d %6lld  %-8s %9.3f %5.1f %9.0f %7.1f\n", rank, (long long)p->tp,
          (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp, (long long)p->ep, p->zero,
-         (long long)p->micro, recompute_name[p->recompute], x->step, 100 * x->mfu, x->tokens_per_device,
+         (long long)p->micro, tr__plan_recompute_name(p->recompute), x->step, 100 * x->mfu, x->tokens_per_device,
          x->memory.process / 1e9);
 }
 
@@ -172,7 +155,7 @@ static void print_split(const tr_prediction *x) {
 static void print_family(const tr_search_family *x, double best) {
   char value[24];
   snprintf(value, sizeof value, "%lld", (long long)x->value);
-  if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", recompute_name[x->value]);
+  if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", tr__plan_recompute_name(x->value));
   if (x->step > 0)
     printf("  %-9s %-6s %9.3f s, %+5.1f %%\n", x->knob, value, x->step, 100 * (x->step / best - 1));
   else
@@ -218,9 +201,9 @@ static json_t *json_entry(const tr_search_entry *e) {
     json_object_set_new(item, tr_memory_item_name(i), json_real(x->memory.item[i]));
   return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o}", "tp", p->tp, "pp", p->pp,
                    "vpp", p->vpp, "dp", p->dp, "cp", p->cp, "ep", p->ep, "zero", p->zero, "micro", p->micro,
-                   "recompute", recompute_name[p->recompute], "step_s", x->step, "step_low_s", x->low, "step_high_s",
-                   x->high, "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device, "memory_bytes",
-                   x->memory.process, "time_s", term, "memory", item);
+                   "recompute", tr__plan_recompute_name(p->recompute), "step_s", x->step, "step_low_s", x->low,
+                   "step_high_s", x->high, "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device,
+                   "memory_bytes", x->memory.process, "time_s", term, "memory", item);
 }
 
 static tr_status print_json(const tr_search_result *f) {
@@ -234,6 +217,23 @@ static tr_status print_json(const tr_search_result *f) {
   free(text);
   json_decref(all);
   return status;
+}
+
+// ---- as a run file
+
+static tr_status write_best(const request *r, const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
+  tr__plan_case found = {.model = *w, .cluster = *c, .plan = e->plan};
+  snprintf(found.model_name, sizeof found.model_name, "%s", r->model);
+  snprintf(found.cluster_name, sizeof found.cluster_name, "%s", r->cluster);
+  TR_TRY(tr__plan_case_write(&found, &e->prediction, r->write));
+  if (!r->json) printf("\nwritten: %s\n", r->write);
+  return TR_OK;
+}
+
+static tr_status frontier(const request *r, const tr_workload *w, const tr_cluster *c) {
+  tr_search_options options;
+  TR_TRY(set_options(r, &options));
+  return tr__plan_pareto(r->pareto, w, c, &options, r->json);
 }
 
 static tr_status answer(const request *r, const tr_workload *w, const tr_cluster *c) {
@@ -254,6 +254,7 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
       print_helps(w, c, &found->top[0]);
     }
   }
+  if (status == TR_OK && r->write) status = write_best(r, w, c, &found->top[0]);
   free(found);
   return status;
 }
@@ -266,8 +267,9 @@ tr_status tr__plan_search(int argc, char **argv) {
   TR_TRY(parse(argc, argv, &r));
   TR_TRY(tr_arch_load(r.model, &arch, NULL, 0));
   tr_workload w = tr_workload_from_arch(&arch);
-  TR_TRY(load_cluster(&r, &cluster));
-  tr_status status = answer(&r, &w, &cluster);
+  TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));
+  if (r.price > 0) cluster.price_hour = r.price;
+  tr_status status = r.pareto ? frontier(&r, &w, &cluster) : answer(&r, &w, &cluster);
   tr_cluster_unload(&cluster);
   return status;
 }

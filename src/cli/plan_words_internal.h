@@ -23,6 +23,7 @@ tr_status tr__plan_checkpoint(int argc, char **argv);
 tr_status tr__plan_cost(int argc, char **argv);
 tr_status tr__plan_embedding(int argc, char **argv);
 tr_status tr__plan_evaluate(int argc, char **argv);
+tr_status tr__plan_explain(int argc, char **argv);
 tr_status tr__plan_exponent(int argc, char **argv);
 tr_status tr__plan_precision(int argc, char **argv);
 tr_status tr__plan_rlhf(int argc, char **argv);
@@ -31,6 +32,7 @@ tr_status tr__plan_search(int argc, char **argv);
 tr_status tr__plan_sync(int argc, char **argv);
 tr_status tr__plan_tree(int argc, char **argv);
 tr_status tr__plan_utilisation(int argc, char **argv);
+tr_status tr__plan_what_if(int argc, char **argv);
 
 // ---- arguments
 

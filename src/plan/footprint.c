@@ -32,12 +32,12 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   if (experts) expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn);
   double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
   switch (p->recompute) {
-  case TR_RECOMPUTE_FULL: return (kept){all, input};
-  case TR_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
-  case TR_RECOMPUTE_SCORES: return (kept){all, all - scores};
-  case TR_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
-  case TR_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
-  case TR_RECOMPUTE_NONE: break;
+  case TR_PLAN_RECOMPUTE_FULL: return (kept){all, input};
+  case TR_PLAN_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
+  case TR_PLAN_RECOMPUTE_SCORES: return (kept){all, all - scores};
+  case TR_PLAN_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
+  case TR_PLAN_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
+  case TR_PLAN_RECOMPUTE_NONE: break;
   }
   return (kept){all, all};
 }
@@ -97,7 +97,7 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   double words = (double)(w->vocab * w->width) / (double)p->tp;
   tr__local params = tr__stage_params(p, w, stage);
   states(p, params, item);
-  item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_RECOMPUTE_NONE ? 0 : all - some));
+  item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_PLAN_RECOMPUTE_NONE ? 0 : all - some));
   if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
     item[TR_ITEM_ACTIVATIONS] += tokens * in_flight(p, stage, 1) * 2 * (double)w->width;
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;

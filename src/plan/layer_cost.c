@@ -160,12 +160,12 @@ static double floored(const scope *s, double time, double host) {
 static double again_time(const scope *s, pass products, pass core, pass light, pass expert, double host) {
   double all = floored(s, products.forward + core.forward + light.forward + expert.forward, host);
   switch (s->p->recompute) {
-  case TR_RECOMPUTE_FULL: return all;
-  case TR_RECOMPUTE_HALF: return 0.5 * all;
-  case TR_RECOMPUTE_SCORES: return s->p->fused_attention ? 0.5 * light.forward : core.forward;
-  case TR_RECOMPUTE_PARTS: return light.forward;
-  case TR_RECOMPUTE_EXPERTS: return light.forward + expert.forward;
-  case TR_RECOMPUTE_NONE: return 0;
+  case TR_PLAN_RECOMPUTE_FULL: return all;
+  case TR_PLAN_RECOMPUTE_HALF: return 0.5 * all;
+  case TR_PLAN_RECOMPUTE_SCORES: return s->p->fused_attention ? 0.5 * light.forward : core.forward;
+  case TR_PLAN_RECOMPUTE_PARTS: return light.forward;
+  case TR_PLAN_RECOMPUTE_EXPERTS: return light.forward + expert.forward;
+  case TR_PLAN_RECOMPUTE_NONE: return 0;
   }
   return 0;
 }
@@ -184,12 +184,12 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
                    .again = again_time(&s, products, core, light, expert, host)};
   double backward = products.backward + core.backward + light.backward + expert.backward;
   out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
-  int full = p->recompute == TR_RECOMPUTE_FULL;
+  int full = p->recompute == TR_PLAN_RECOMPUTE_FULL;
   out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
-  out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_RECOMPUTE_HALF ? 1 : 0);
+  out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 1 : 0);
   out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
   if (experts) {
-    double rounds = full || p->recompute == TR_RECOMPUTE_EXPERTS ? 6 : 4;
+    double rounds = full || p->recompute == TR_PLAN_RECOMPUTE_EXPERTS ? 6 : 4;
     out.ep = rounds * swap(&s) * (p->hides_ep ? 1 - s.fit->hide_ep : 1);
   }
   return out;

@@ -85,12 +85,12 @@ static void read_model(const reader *r, tr_workload *w) {
 // ---- the plan
 
 static tr_plan_recompute read_recompute(const char *field) {
-  if (strncmp(field, "none", 4) == 0 || !*field) return TR_RECOMPUTE_NONE;
-  if (strcmp(field, "full") == 0) return TR_RECOMPUTE_FULL;
-  if (has(field, "attention")) return TR_RECOMPUTE_SCORES;
-  if (has(field, "moe")) return TR_RECOMPUTE_EXPERTS;
-  if (has(field, "norm")) return TR_RECOMPUTE_PARTS;
-  return TR_RECOMPUTE_HALF;
+  if (strncmp(field, "none", 4) == 0 || !*field) return TR_PLAN_RECOMPUTE_NONE;
+  if (strcmp(field, "full") == 0) return TR_PLAN_RECOMPUTE_FULL;
+  if (has(field, "attention")) return TR_PLAN_RECOMPUTE_SCORES;
+  if (has(field, "moe")) return TR_PLAN_RECOMPUTE_EXPERTS;
+  if (has(field, "norm")) return TR_PLAN_RECOMPUTE_PARTS;
+  return TR_PLAN_RECOMPUTE_HALF;
 }
 
 // "shard scope: 8 ranks", "zero1=8"
@@ -231,7 +231,7 @@ static double time_of_rate(const reader *r, const tr_run *run) {
   if (tflops <= 0) return 0;
   int causal = has(text(r, "framework"), "Bridge") || has(text(r, "framework"), "MoE");
   double flops = tr_workload_flops(&run->model, run->plan.sequence, causal);
-  if (has(kind, "hardware") && run->plan.recompute == TR_RECOMPUTE_FULL) flops *= 4.0 / 3;
+  if (has(kind, "hardware") && run->plan.recompute == TR_PLAN_RECOMPUTE_FULL) flops *= 4.0 / 3;
   return flops * (double)(run->plan.batch * run->plan.sequence) / (double)tr_plan_devices(&run->plan) / tflops / 1e12;
 }
 
@@ -296,7 +296,8 @@ static void read_node(const reader *r, tr_run *run) {
 
 // What rows do not say was chosen so that it fitted: the least recomputation of parts that does.
 static void least_recompute(tr_run *run) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_EXPERTS};
+  static const tr_plan_recompute ways[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS,
+                                           TR_PLAN_RECOMPUTE_EXPERTS};
   if (tr_workload_check(&run->model) < 0 || tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) return;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     tr_footprint m;

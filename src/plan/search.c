@@ -64,7 +64,7 @@ static void keep(search *s, const tr_search_entry *entry) {
 }
 
 static double limit(const search *s) {
-  if (s->o->all || s->out->n < s->o->top) return INFINITY;
+  if (s->o->all || s->o->visit || s->out->n < s->o->top) return INFINITY;
   return fmax(s->out->top[s->out->n - 1].prediction.step, s->best * (1 + s->c->device.fit.p90));
 }
 
@@ -110,6 +110,7 @@ static void consider(search *s, const tr_plan *p) {
   s->best = fmin(s->best, entry.prediction.step);
   s->steps[bin_of(entry.prediction.step)]++;
   keep(s, &entry);
+  if (s->o->visit) s->o->visit(s->o->user, &entry);
 }
 
 // ---- values of the knobs
@@ -136,8 +137,8 @@ static int states_fit(search *s, const tr_plan *p) {
 }
 
 static void over_recompute(search *s, tr_plan *p) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_HALF,
-                                           TR_RECOMPUTE_FULL};
+  static const tr_plan_recompute ways[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS, TR_PLAN_RECOMPUTE_HALF,
+                                           TR_PLAN_RECOMPUTE_FULL};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     if (s->o->fixed_recompute >= 0 && s->o->fixed_recompute != (int)ways[i]) continue;
     p->recompute = ways[i];
@@ -176,7 +177,7 @@ static void over_states(search *s, tr_plan *p, double products) {
 // With everything that a layer's cost depends on: products of the whole model for one micro-batch on one rank.
 static double products_of(const search *s, const tr_plan *p) {
   tr_plan bare = *p;
-  bare.recompute = TR_RECOMPUTE_NONE;
+  bare.recompute = TR_PLAN_RECOMPUTE_NONE;
   double share = (double)tr_workload_expert_layers(s->w) / (double)s->w->layers, sum = 0;
   for (int experts = 0; experts < 2; experts++) {
     double part = experts ? share : 1 - share;

@@ -218,5 +218,6 @@ const size_t tr_train_option_count = sizeof tr_train_options / sizeof *tr_train_
 
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options) {
   *config = (tr_train_config){0};
-  return tr_options_create(tr_train_options, tr_train_option_count, config, options);
+  TR_TRY(tr_options_create(tr_train_options, tr_train_option_count, config, options));
+  return tr_options_allow_subtree(*options, "plan");
 }

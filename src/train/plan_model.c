@@ -203,8 +203,8 @@ static tr_status set_positions(tr_train_plan *plan, const tr_options *options, i
                           (long long)c->data.sequence);
 }
 
-tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options) {
-  const tr_arch described = plan->arch;
+// What settings change of the model that is described, or all of it.
+static tr_status settle_arch(tr_train_plan *plan, const tr_options *options) {
   choice c = {.config = plan->config, .options = options, .described = *plan->config->model.from != '\0'};
   int is_gpt2 = plan->arch.kind == TR_ARCH_GPT2;
   if (is_gpt2)
@@ -212,9 +212,22 @@ tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options) {
   else
     take_llama(&c, &plan->arch.llama);
   TR_TRY(set_vocab(plan, options, is_gpt2 ? &plan->arch.gpt2.vocab : &plan->arch.llama.vocab));
-  TR_TRY(set_positions(plan, options, is_gpt2 ? &plan->arch.gpt2.positions : &plan->arch.llama.positions));
+  return set_positions(plan, options, is_gpt2 ? &plan->arch.gpt2.positions : &plan->arch.llama.positions);
+}
+
+tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out) {
+  tr_train_plan plan = {.config = config};
+  TR_TRY(tr__plan_from(&plan, options));
+  TR_TRY(settle_arch(&plan, options));
+  *out = plan.arch;
+  return TR_OK;
+}
+
+tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options) {
+  const tr_arch described = plan->arch;
+  TR_TRY(settle_arch(plan, options));
   plan->sizes = tr_arch_sizes_of(&plan->arch);
-  if (c.described) plan->described = tr_arch_sizes_of(&described);
+  if (*plan->config->model.from) plan->described = tr_arch_sizes_of(&described);
   TR_TRY(tr_arch_create(&plan->arch, &plan->model));
   TR_TRY(check_weights(plan, options, &described));
   return tr_layout_build(plan->model, &plan->layout);

@@ -3,7 +3,7 @@
 # tier: quick
 # timeout: 60
 # `trireme plan`: the search as a table, as JSON and with its reasons, predictions of published runs row for row, and wrong
-# uses by name.
+# uses by name. The plan that it writes says the same when it is explained, changes as asked, and is trained as it is.
 . "$(dirname "$0")/lib.sh"
 plan() { "$TRIREME" plan "$@" >"$work/out" 2>"$work/err"; }
 says() { # FILE PATTERN...
@@ -41,6 +41,85 @@ refused 2 '--batch is missing' --model llama3-8b --cluster dgx-h100
 refused 2 "no knob like 'foo=3'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix foo=3
 refused 2 "did you mean 'evaluate'" evaluat x.csv
 refused 10 'x.csv' evaluate "$work/x.csv"
+
+# A machine of two devices whose figures do not matter.
+cat >"$work/device.yaml" <<'END'
+name: here
+peak:
+  bf16: 0.1
+  source: test
+memory:
+  size: 2
+  bandwidth: 10
+  reserved: 0.1
+  source: test
+link:
+  bandwidth: 8
+  devices: 2
+  source: test
+network:
+  bandwidth: 10
+  source: test
+END
+
+# Search, file and explanation agree.
+plan --model llama3-70b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192 --json --write "$work/large.yaml" || fail "$(cat "$work/err")"
+cp "$work/out" "$work/found.json"
+plan explain "$work/large.yaml" --json || fail "explain: $(cat "$work/err")"
+cp "$work/out" "$work/explained.json"
+plan what-if "$work/large.yaml" tp=8 vpp=1 recompute=full --json || fail "what-if: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "search, explain and what-if differ"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+found, told, both = load("found.json")["plans"][0], load("explained.json"), load("out")
+assert abs(told["step_s"] / found["step_s"] - 1) < 1e-9 and abs(told["memory_bytes"] / found["memory_bytes"] - 1) < 1e-9
+assert abs(sum(t["seconds"] for t in told["time"]) / told["step_s"] - 1) < 1e-9
+assert abs(sum(m["bytes"] for m in told["memory"]) / told["memory_bytes"] - 1) < 1e-9
+assert told["binds"] == "compute", told["binds"]
+step = [t for t in both["time"] if t["term"] == "step"][0]
+assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] > step["before_s"]
+assert "tp 8, pp 4, vpp 1, dp 2" in both["after"] and "recompute full" in both["after"], both["after"]
+END
+plan explain "$work/large.yaml" recompute=none micro=4 || fail "explain: $(cat "$work/err")"
+says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change that helps +[a-z]+='
+refused 3 'parallel.dp: tp x pp x cp is 12; it must divide the 64 devices' explain "$work/large.yaml" tp=3
+refused 3 'did you mean "parallel.tp"' explain "$work/large.yaml" parallel.tpp=3
+refused 3 'plan.cluster is missing' explain model=llama3-8b precision.compute=bf16
+refused 3 'f32 cannot be predicted' explain model=llama3-8b --cluster dgx-h100 run.ranks=8
+refused 2 'give what changes as FIELD=VALUE' what-if "$work/large.yaml"
+refused 10 'gone' --model llama3-8b --cluster dgx-h100 --devices 8 --batch 1M --write "$work/gone/plan.yaml"
+
+# The frontier: nothing on it is beaten by another point; its first is the search's winner; no price, no cost.
+asked=(--model llama3-8b --cluster dgx-h100 --devices 32 --batch 64seq --seq 8192)
+plan "${asked[@]}" --pareto time,memory,cost --price 2 --json || fail "pareto: $(cat "$work/err")"
+cp "$work/out" "$work/pareto.json"
+plan "${asked[@]}" --json || fail "search: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "the frontier is none"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+points, best = load("pareto.json")["points"], load("out")["plans"][0]
+assert points[0]["step_s"] == min(p["step_s"] for p in points) and abs(points[0]["step_s"] / best["step_s"] - 1) < 1e-9
+assert {8, 32} <= {p["devices"] for p in points}, {p["devices"] for p in points}
+keys = ["step_s", "memory_bytes", "price_step"]
+for p in points:
+    assert abs(p["price_step"] / (2 * p["devices"] * p["step_s"] / 3600) - 1) < 1e-9
+    assert not any(q is not p and all(q[k] <= p[k] for k in keys) for q in points), p
+END
+plan "${asked[@]}" --pareto time,memory || fail "pareto: $(cat "$work/err")"
+says out 'better in all of time,memory' 'zero=[0-3] recompute=' 'warning \(memory-alone\)'
+refused 3 "neither dgx-h100 nor its device H100-SXM-80 has a price; 'price: 2.5'" "${asked[@]}" --pareto cost
+refused 2 "some of time, memory, cost with commas between, not 'time,money'" "${asked[@]}" --pareto time,money
+refused 2 'take the best of a search' "${asked[@]}" --pareto time --write "$work/x.yaml"
+
+# What is written is what train takes; axes that this version does not have are refused by name.
+plan --model gpt2-tiny --cluster "$work/device.yaml" --devices 2 --batch 8seq --seq 64 --fix tp=1 --fix pp=1 --fix zero=1 --write "$work/small.yaml" ||
+  fail "small: $(cat "$work/err")"
+train "$work/small.yaml" data.path="$work/text.txt" train.steps=2 train.log_every=1 train.folder="$work/run"
+expect "training a written plan" 0
+[ "$(losses "$work/run" | wc -l)" = 2 ] || fail "a written plan did not train two steps: $(said)"
+grep -q '^  dp: 2$' "$work/small.yaml" || fail "the written plan has no dp of 2"
+train "$work/large.yaml" data.path="$work/text.txt"
+expect "training a large plan" 3 'parallel.tp: 4 is out of range'
 
 rows=$(dirname "$0")/../data/plan/published-runs.csv
 plan evaluate "$rows" --csv || fail "evaluate: $(cat "$work/err")"

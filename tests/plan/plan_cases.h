@@ -65,7 +65,7 @@ static inline tr_plan case_plan(int k, int64_t devices) {
   p.cp = 1 << k / 12 % 2;
   p.dp = devices / (p.tp * p.pp * p.cp);
   p.zero = k / 24 % 4;
-  p.recompute = k / 96 % 2 ? TR_RECOMPUTE_FULL : TR_RECOMPUTE_NONE;
+  p.recompute = k / 96 % 2 ? TR_PLAN_RECOMPUTE_FULL : TR_PLAN_RECOMPUTE_NONE;
   p.micro = 1 << k / 192 % 2;
   p.vpp = p.pp > 1 && k / 384 % 2 ? 2 : 1;
   p.batch = 64;

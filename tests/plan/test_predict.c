@@ -86,7 +86,7 @@ static void memory_is_monotone(void **state) {
     assert_true(fitted);
     double bytes = x.memory.total;
     tr_plan again = p;
-    again.recompute = TR_RECOMPUTE_FULL;
+    again.recompute = TR_PLAN_RECOMPUTE_FULL;
     tr_predict(&again, &w, &c, &x);
     assert_true(x.memory.total <= bytes * (1 + 1e-12));
   }

@@ -32,8 +32,8 @@ static int divides_evenly(const tr_workload *w, const tr_plan *p) {
 
 // Steps of all plans that fit, ascending; the caller frees them.
 static double *try_all(const tr_workload *w, const tr_cluster *c, int64_t batch, size_t *n) {
-  static const tr_plan_recompute ways[] = {TR_RECOMPUTE_NONE, TR_RECOMPUTE_PARTS, TR_RECOMPUTE_HALF,
-                                           TR_RECOMPUTE_FULL};
+  static const tr_plan_recompute ways[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS, TR_PLAN_RECOMPUTE_HALF,
+                                           TR_PLAN_RECOMPUTE_FULL};
   int64_t devices = c->hosts * c->host_devices, experts = w->experts > 0 ? w->experts : 1;
   size_t room = 1 << 20;
   double *step = malloc(room * sizeof *step);

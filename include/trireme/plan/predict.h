@@ -14,12 +14,12 @@ typedef enum tr_plan_number { TR_PLAN_BF16, TR_PLAN_FP16, TR_PLAN_FP8 } tr_plan_
 
 // What is computed again in the backward pass.
 typedef enum tr_plan_recompute {
-  TR_RECOMPUTE_NONE,
-  TR_RECOMPUTE_SCORES,  // attention only
-  TR_RECOMPUTE_PARTS,   // norms and activations
-  TR_RECOMPUTE_EXPERTS, // norms and experts
-  TR_RECOMPUTE_HALF,    // every second layer or product
-  TR_RECOMPUTE_FULL,    // all but the layers' inputs
+  TR_PLAN_RECOMPUTE_NONE,
+  TR_PLAN_RECOMPUTE_SCORES,  // attention only
+  TR_PLAN_RECOMPUTE_PARTS,   // norms and activations
+  TR_PLAN_RECOMPUTE_EXPERTS, // norms and experts
+  TR_PLAN_RECOMPUTE_HALF,    // every second layer or product
+  TR_PLAN_RECOMPUTE_FULL,    // all but the layers' inputs
 } tr_plan_recompute;
 
 typedef struct tr_plan {

@@ -11,19 +11,22 @@
 
 enum { TR_SEARCH_TOP_MOST = 64, TR_SEARCH_FAMILY_MOST = 64 };
 
+typedef struct tr_search_entry {
+  tr_plan plan;
+  tr_prediction prediction;
+} tr_search_entry;
+
 // What is fixed: 0 (recompute and zero: -1) leaves a knob free.
 typedef struct tr_search_options {
   tr_plan fixed; // degrees, micro; number, batch and sequence always count
   int fixed_zero, fixed_recompute;
   size_t top; // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
   int all;    // no bounds on time: every plan that fits is predicted (tests, explanations)
+  void (*visit)(void *user,
+                const tr_search_entry *entry); // NULL, or called for each plan that fits, without bounds on time
+  void *user;
 } tr_search_options;
 void tr_search_options_init(tr_search_options *options);
-
-typedef struct tr_search_entry {
-  tr_plan plan;
-  tr_prediction prediction;
-} tr_search_entry;
 
 typedef struct tr_search_family { // the plans with one value of one knob
   const char *knob;

@@ -106,8 +106,11 @@ typedef struct tr_train_config {
 extern const tr_option tr_train_options[];
 extern const size_t tr_train_option_count;
 
-// Start from the table: defaults and environment. The struct belongs to the options from then on.
+// Start from the table: defaults and environment. The struct belongs to the options from then on. A section `plan` is not read:
+// `trireme plan` keeps there what its plan is for.
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
+// The model that settings ask for, without its weights. The vocabulary is that of model.from or model.vocab.
+tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out);
 
 // What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
 // points to but config. Text that is not in tokens yet is tokenized once, into data.cache.

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+// Reading a plan from run files (plan_case_internal.h). The fields are those of train's own table, with the ranges of all
+// plans instead of those that this version trains, so that names, aliases and messages are the same.
+#include "cli/arguments_internal.h"
+#include "cli/cli_internal.h"
+#include "cli/plan_case_internal.h"
+#include "trireme/train/config.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEGREE_MOST = 1 << 24, MICRO_MOST = 64, COMPUTE_F32 = 0, COMPUTE_BF16 = 1, COMPUTE_FP8 = 2 };
+
+// ---- words
+
+static const char *const recompute_name[] = {"none", "scores", "parts", "experts", "half", "full"};
+enum { RECOMPUTES = sizeof recompute_name / sizeof *recompute_name };
+
+const char *tr__plan_recompute_name(int64_t recompute) { return recompute_name[recompute]; }
+
+int tr__plan_recompute_of(const char *name) {
+  for (int i = 0; i < RECOMPUTES; i++)
+    if (strcmp(name, recompute_name[i]) == 0) return i;
+  return -1;
+}
+
+void tr__plan_case_text(const tr_plan *p, char *out, size_t nbyte) {
+  snprintf(out, nbyte, "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s",
+           (long long)p->tp, (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp,
+           (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute]);
+}
+
+// ---- clusters
+
+static tr_status cut_cluster(int64_t devices, tr_cluster *c) {
+  if (devices > c->hosts * c->host_devices)
+    return tr_error(TR_ERR_PLAN, "%lld devices are asked for; %s has %lld", (long long)devices, c->name,
+                    (long long)(c->hosts * c->host_devices));
+  if (devices < c->host_devices) c->host_devices = devices;
+  if (devices % c->host_devices != 0)
+    return tr_error(TR_ERR_PLAN, "%lld devices are asked for; whole hosts have a multiple of %lld",
+                    (long long)devices, (long long)c->host_devices);
+  c->hosts = devices / c->host_devices;
+  return TR_OK;
+}
+
+tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out) {
+  tr_device device;
+  if (tr_cluster_load(name, out) < 0) {
+    if (tr_device_load(name, &device) < 0) return tr_cluster_load(name, out);
+    *out = tr_cluster_of(&device, devices ? devices : device.link_domain < 8 ? device.link_domain : 8, 0);
+    return TR_OK;
+  }
+  if (devices == 0) return TR_OK;
+  tr_status status = cut_cluster(devices, out);
+  if (status < 0) tr_cluster_unload(out);
+  return status;
+}
+
+// ---- run files
+
+typedef struct run_file { // train's settings first: its table's offsets hold
+  tr_train_config train;
+  int64_t vpp, ep, devices;
+  char *cluster;
+} run_file;
+
+static const tr_option more_rows[] = {
+    {.path = "plan.vpp", .type = TR_OPTION_INT, .offset = offsetof(run_file, vpp), .def = "1", .min = 1, .max = 1024},
+    {.path = "plan.ep",
+     .type = TR_OPTION_INT,
+     .offset = offsetof(run_file, ep),
+     .def = "1",
+     .min = 1,
+     .max = 1 << 16},
+    {.path = "plan.cluster", .type = TR_OPTION_STRING, .offset = offsetof(run_file, cluster), .def = ""},
+    {.path = "plan.devices",
+     .type = TR_OPTION_INT,
+     .offset = offsetof(run_file, devices),
+     .def = "0",
+     .min = 0,
+     .max = DEGREE_MOST},
+};
+enum { MORE_ROWS = sizeof more_rows / sizeof *more_rows };
+
+static void widen(tr_option *row) {
+  static const char *const degrees[] = {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp", "run.ranks"};
+  for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+    if (strcmp(row->path, degrees[i]) == 0) row->max = DEGREE_MOST;
+  if (strcmp(row->path, "parallel.zero") == 0) row->max = 3;
+  if (strcmp(row->path, "memory.recompute") == 0) row->choices = "none|selective|full|half";
+  if (strcmp(row->path, "precision.compute") == 0) row->choices = "f32|bf16|fp8";
+}
+
+static tr_option *make_table(size_t *n) {
+  *n = tr_train_option_count + MORE_ROWS;
+  tr_option *table = malloc(*n * sizeof *table);
+  if (!table) return NULL;
+  memcpy(table, tr_train_options, tr_train_option_count * sizeof *table);
+  memcpy(table + tr_train_option_count, more_rows, sizeof more_rows);
+  for (size_t i = 0; i < tr_train_option_count; i++) widen(&table[i]);
+  return table;
+}
+
+// ---- from settings to a plan
+
+static int by_argument(const tr_options *o, const char *path) {
+  return strncmp(tr_options_source(o, path), "argument", 8) == 0;
+}
+
+static tr_status set_numbers(const run_file *f, const tr_options *o, tr_plan *p) {
+  static const tr_plan_recompute way[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS, TR_PLAN_RECOMPUTE_FULL,
+                                          TR_PLAN_RECOMPUTE_HALF};
+  const tr_train_config *t = &f->train;
+  if (t->precision.compute == COMPUTE_F32)
+    return tr_options_error(
+        o, "precision.compute",
+        "f32 cannot be predicted, since descriptions of devices have no figures for it; bf16 and fp8 can");
+  p->number = t->precision.compute == COMPUTE_FP8 ? TR_PLAN_FP8 : TR_PLAN_BF16;
+  p->recompute = way[t->memory.recompute];
+  p->wire_bytes = t->precision.grad_wire == 1 ? 2 : 4;
+  if (t->optim.kind != 0) p->state_bytes = t->optim.momentum > 0 ? 8 : 4;
+  return TR_OK;
+}
+
+// What the axes multiply to, or what is left for dp: see the header.
+static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p, int64_t *devices) {
+  const tr_train_config *t = &f->train;
+  p->tp = t->parallel.tp, p->pp = t->parallel.pp, p->cp = t->parallel.cp;
+  p->vpp = f->vpp, p->ep = f->ep, p->zero = (int)t->parallel.zero;
+  p->sequence_parallel = p->tp > 1;
+  double inner = (double)p->tp * (double)p->pp * (double)p->cp;
+  int changed = by_argument(o, "parallel.tp") || by_argument(o, "parallel.pp") || by_argument(o, "parallel.cp") ||
+                by_argument(o, "plan.devices");
+  int given = t->parallel.dp > 0 && (!changed || by_argument(o, "parallel.dp"));
+  *devices = f->devices ? f->devices : tr_options_is_set(o, "run.ranks") ? t->run.ranks : 0;
+  if (given) {
+    double all = inner * (double)t->parallel.dp;
+    if (*devices > 0 && all != (double)*devices && !by_argument(o, "parallel.dp"))
+      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; the plan is for %lld devices", all,
+                              (long long)*devices);
+    if (all > DEGREE_MOST)
+      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; at most %d devices can be planned", all,
+                              DEGREE_MOST);
+    p->dp = t->parallel.dp;
+    *devices = (int64_t)all;
+  }
+  return TR_OK;
+}
+
+static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
+  int64_t all = c->hosts * c->host_devices, inner = p->tp * p->pp * p->cp;
+  if (inner > all || all % inner != 0)
+    return tr_options_error(o, "parallel.dp", "tp x pp x cp is %lld; it must divide the %lld devices",
+                            (long long)inner, (long long)all);
+  p->dp = all / inner;
+  return TR_OK;
+}
+
+// batch.micro=auto: the most sequences that fit.
+static void fill_micro(tr__plan_case *c) {
+  tr_plan *p = &c->plan;
+  int64_t share = p->batch / p->dp, micro = share < MICRO_MOST ? share : MICRO_MOST;
+  for (p->micro = micro > 0 ? micro : 1; p->micro > 1; p->micro--) {
+    tr_prediction x;
+    if (share % p->micro != 0) continue;
+    tr_predict(p, &c->model, &c->cluster, &x);
+    if (x.fits) return;
+  }
+}
+
+static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c) {
+  tr_arch arch;
+  int64_t devices;
+  const tr_train_config *t = &f->train;
+  TR_TRY(tr_train_arch(t, o, &arch));
+  c->model = tr_workload_from_arch(&arch);
+  tr_plan_init(&c->plan);
+  TR_TRY(set_numbers(f, o, &c->plan));
+  TR_TRY(set_degrees(f, o, &c->plan, &devices));
+  if (!*f->cluster)
+    return tr_error(TR_ERR_CONFIG,
+                    "plan.cluster is missing: the plan has to say what it is for; --cluster NAME does");
+  TR_TRY(tr__plan_cluster_load(f->cluster, devices, &c->cluster));
+  snprintf(c->model_name, sizeof c->model_name, "%s", *t->model.from ? t->model.from : "the file's own model");
+  snprintf(c->cluster_name, sizeof c->cluster_name, "%s", f->cluster);
+  c->plan.batch = t->batch.sequences;
+  c->plan.sequence = t->data.sequence;
+  tr_status status = TR_OK;
+  int64_t inner = c->plan.tp * c->plan.pp * c->plan.cp;
+  if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);
+  if (status == TR_OK) c->plan.micro = t->batch.micro > 0 ? t->batch.micro : 1;
+  if (status == TR_OK) status = tr_workload_check(&c->model);
+  if (status == TR_OK) status = tr_plan_check(&c->plan, &c->model, &c->cluster);
+  if (status == TR_OK && t->batch.micro < 0) fill_micro(c);
+  if (status < 0) tr_cluster_unload(&c->cluster);
+  return status;
+}
+
+tr_status tr__plan_case_load(const char *command, int argc, char **argv, int *as_json, tr__plan_case *out) {
+  const tr__argument flags[] = {{.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = as_json}};
+  size_t n;
+  run_file file = {0};
+  tr_options *options = NULL;
+  tr_option *table = make_table(&n);
+  *out = (tr__plan_case){0};
+  tr_status status = table ? tr_options_create(table, n, &file, &options)
+                           : tr_error(TR_ERR_MEMORY, "no memory for a table of settings");
+  if (status == TR_OK) status = tr__cli_settings(command, options, argc, argv, flags, 1, NULL);
+  if (status == TR_OK) status = settle(&file, options, out);
+  tr_options_destroy(options);
+  free(table);
+  return status;
+}
+
+void tr__plan_case_unload(tr__plan_case *c) { tr_cluster_unload(&c->cluster); }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// One plan for one model on one cluster, as `trireme plan` reads it from run files and writes it into them.
+//
+// A plan's file is a run file of `trireme train` with a section `plan` that train does not read: the cluster, how many of its
+// devices, and what train has no field for. Degrees that train refuses in this version are read and written all the same.
+#ifndef TRIREME_CLI_PLAN_CASE_INTERNAL_H
+#define TRIREME_CLI_PLAN_CASE_INTERNAL_H
+
+#include "trireme/plan/search.h"
+
+typedef struct tr__plan_case {
+  char model_name[256], cluster_name[256];
+  tr_workload model;
+  tr_cluster cluster; // cut to the devices that the plan takes
+  tr_plan plan;
+} tr__plan_case;
+
+// "none", "parts", ...: by tr_plan_recompute, and back (-1: no such).
+const char *tr__plan_recompute_name(int64_t recompute);
+int tr__plan_recompute_of(const char *name);
+// A preset, a file, or a device's name (one host of it, or `devices`); `devices` 0: all.
+tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out);
+
+// Run files, then settings, from argv[1] on, with all of train's fields, plan.cluster, plan.devices, plan.vpp and
+// plan.ep; --json sets *as_json. Where an argument changes another axis or the devices, and none gives dp, dp is what is
+// left.
+tr_status tr__plan_case_load(const char *command, int argc, char **argv, int *as_json, tr__plan_case *out);
+void tr__plan_case_unload(tr__plan_case *c);
+// "tp 4, pp 2, ...".
+void tr__plan_case_text(const tr_plan *plan, char *out, size_t nbyte);
+
+// The plan as a run file, its prediction as comments.
+tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *prediction, const char *path);
+
+// `trireme plan --pareto CRITERIA`, printed.
+tr_status tr__plan_pareto(const char *criteria, const tr_workload *model, const tr_cluster *cluster,
+                          const tr_search_options *options, int as_json);
+
+#endif
