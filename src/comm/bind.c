@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which cores a rank runs on: rank r gets cores r * nthread .. of those this process may use, if all ranks fit.
+// Which cores a rank runs on: rank r gets cores r * nthread .. of those this process may use, if all ranks fit. More ranks
+// than cores are bound where each core gets as many as the others: left alone, ranks that yield to each other gather on
+// fewer cores when others use the machine too (4 ranks on 2 cores: 8 bytes in 5.2 us, bound 3.4).
 //
 // The launcher asks hwloc once, with everything but cores left out of the topology; ranks only set their
 // affinity. A single rank is not bound: it would gain nothing, and two jobs would meet on the same core.
@@ -33,21 +35,33 @@ static void add_object(hwloc_topology_t topology, hwloc_obj_type_t type, int ind
   hwloc_bitmap_foreach_end();
 }
 
+// Do all threads fit, or as many on each processor as on the others?
+static int comes_out_even(long want, int processors) { return want <= processors || want % processors == 0; }
+
+// Thread i of `want` goes to object i, or, where they are more than the objects, to that of its equal share.
+static void bind_threads(hwloc_topology_t topology, int want, int nthread, cpu_set_t *sets) {
+  int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  hwloc_obj_type_t type = cores >= want ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+  int objects = hwloc_get_nbobjs_by_type(topology, type), each = want > objects ? want / objects : 1;
+  for (int i = 0; i < want; i++) add_object(topology, type, i / each, &sets[i / nthread]);
+}
+
 void tr__binding_create(const tr__job *job, tr__binding *binding) {
   const tr_launch_options *o = &job->options;
   binding->sets = NULL;
   int nrank = job->hosts.nlocal;
-  if (!o->bind || nrank == 1 || (long)nrank * o->nthread > tr_cpu_count()) return;
+  if (!o->bind || nrank == 1 || !comes_out_even((long)nrank * o->nthread, tr_cpu_count())) return;
   hwloc_topology_t topology;
   if (!load_topology(&topology)) {
     tr_log_debug("ranks are not bound: the machine's cores could not be read");
     return;
   }
-  int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), want = nrank * o->nthread;
-  hwloc_obj_type_t type = cores >= want ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
-  cpu_set_t *sets = calloc((size_t)nrank, sizeof *sets);
-  for (int i = 0; sets && i < want; i++) add_object(topology, type, i, &sets[i / o->nthread]);
-  binding->sets = sets;
+  int processors = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
+  if (comes_out_even((long)nrank * o->nthread, processors)) {
+    cpu_set_t *sets = calloc((size_t)nrank, sizeof *sets);
+    if (sets) bind_threads(topology, nrank * o->nthread, o->nthread, sets);
+    binding->sets = sets;
+  }
   hwloc_topology_destroy(topology);
 }
 

@@ -201,7 +201,7 @@ const tr_option tr_train_options[] = {
     {.path = "run.deadline", .type = TR_OPTION_DURATION, .offset = AT(run.deadline), .def = "60s", .min = 0.1, .max = 1e6,
      .unit = "s", .help = "A rank that makes no progress for this long stops the job."},
     {.path = "run.bind", .type = TR_OPTION_BOOL, .offset = AT(run.bind), .def = "true",
-     .help = "Bind ranks to cores when all threads fit."},
+     .help = "Bind ranks to cores when all threads fit, or come out even."},
     {.path = "run.launch", .type = TR_OPTION_CHOICE, .offset = AT(run.launch), .def = "processes", .choices = "processes|threads",
      .help = "What a rank is."},
     {.path = "run.kernels", .type = TR_OPTION_CHOICE, .offset = AT(run.kernels), .def = "cpu", .choices = "cpu|reference",

@@ -2,7 +2,8 @@
 // tier: full
 // timeout: 240
 // One rank is killed, stopped and slowed down in each operation: the others end with a report that names it, and a rank
-// that is only slow is waited for.
+// that is only slow is waited for. That they end in time is part of it: within the deadline and 2 s the error is with all
+// that wait, and a grace period later the job is over.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,20 +113,24 @@ typedef struct plan {
   way way;
   int outside; // buffers outside the arena
   int32_t pid;
+  int64_t failed, told[RANKS]; // ns: when the culprit went, and when the others' calls returned an error
 } plan;
 
 static void die_at(void *user, const char *point) {
-  if (strcmp(point, user) == 0) raise(SIGKILL);
+  plan *p = user;
+  if (strcmp(point, p->way == KILLED_POSTED ? p->operation->posted : p->operation->working) != 0) return;
+  p->failed = tr_clock_ns();
+  raise(SIGKILL);
 }
 
 static void misbehave(tr_comm *comm, plan *p) {
-  const char *point = p->way == KILLED_POSTED ? p->operation->posted : p->operation->working;
   p->pid = getpid();
+  p->failed = tr_clock_ns();
   switch (p->way) {
   case KILLED_BEFORE: raise(SIGKILL); break;
   case STOPPED: raise(SIGSTOP); break;
   case SLOW: tr_clock_sleep_ns(300000000); break;
-  default: tr_comm_set_hook(comm, die_at, (void *)(uintptr_t)point);
+  default: tr_comm_set_hook(comm, die_at, p);
   }
 }
 
@@ -140,7 +145,9 @@ static tr_status repeat(tr_comm *comm, void *user) {
   for (int step = 0; step < STEPS; step++) {
     tr_comm_activity(comm, "F", step, -1);
     if (step == FAILING && tr_comm_rank(comm) == CULPRIT) misbehave(comm, p);
-    TR_TRY(p->operation->call(comm, a, b));
+    tr_status status = p->operation->call(comm, a, b);
+    if (status < 0) p->told[tr_comm_rank(comm)] = tr_clock_ns();
+    TR_TRY(status);
   }
   return TR_OK;
 }
@@ -148,6 +155,18 @@ static tr_status repeat(tr_comm *comm, void *user) {
 static void says(const char *text, const char *part) {
   if (!strstr(text, part)) print_error("expected '%s' in '%s'\n", part, text);
   assert_non_null(strstr(text, part));
+}
+
+// A bound on how long a loss is waited for, not on speed: the grace begins when the first rank has found out.
+static void ended_in_time(const plan *p, const tr_launch_options *o) {
+  const double slack = 2, over = (double)(tr_clock_ns() - p->failed) * 1e-9;
+  for (int r = 0; r < RANKS; r++) {
+    double told = (double)(p->told[r] - p->failed) * 1e-9;
+    if (told > o->deadline + slack) print_error("%s: rank %d was told after %.2f s\n", p->operation->name, r, told);
+    assert_true(told <= o->deadline + slack);
+  }
+  if (over > o->deadline + o->grace + slack) print_error("%s: it took %.2f s to end\n", p->operation->name, over);
+  assert_true(over <= o->deadline + o->grace + slack);
 }
 
 static void run(const struct named *operation, way how, int outside, tr_status expected) {
@@ -162,6 +181,7 @@ static void run(const struct named *operation, way how, int outside, tr_status e
   *p = (plan){.operation = operation, .way = how, .outside = outside};
   int files = open_files();
   tr_status status = tr_launch(&o, repeat, p, &report);
+  if (expected != TR_OK) ended_in_time(p, &o);
   if (status != expected) print_error("%s: %s\n", operation->name, report.text);
   assert_int_equal(status, expected);
   if (expected != TR_OK) {

@@ -12,6 +12,7 @@
 #include "comm/comm_internal.h"
 #include "comm/processes.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include <fcntl.h>
@@ -336,6 +337,30 @@ static void ranks_that_fit_have_cores_of_their_own(void **state) {
   free_shared_page(sets);
 }
 
+static void ranks_that_share_cores_are_spread_evenly(void **state) {
+  (void)state;
+  cpu_set_t own, *sets = shared_page();
+  assert_int_equal(sched_getaffinity(0, sizeof own, &own), 0);
+  const int cores = CPU_COUNT(&own), nrank = 2 * cores;
+  if (cores < 2 || cores != tr_cpu_count() || (size_t)nrank * sizeof own > 4096) {
+    print_message("%d processors: not a number to spread ranks on here\n", cores);
+    free_shared_page(sets);
+    return;
+  }
+  tr_launch_options o = small(nrank, TR_LAUNCH_PROCESSES);
+  assert_int_equal(tr_launch(&o, count_cores, sets, NULL), TR_OK);
+  for (int i = 0; i < nrank; i++) {
+    int mates = 0;
+    for (int j = 0; j < nrank; j++) mates += CPU_EQUAL(&sets[i], &sets[j]);
+    assert_int_equal(CPU_COUNT(&sets[i]), 1);
+    assert_int_equal(mates, 2);
+  }
+  o.nrank = nrank + 1; // would not come out even
+  assert_int_equal(tr_launch(&o, count_cores, sets, NULL), TR_OK);
+  assert_true(CPU_EQUAL(&sets[0], &own));
+  free_shared_page(sets);
+}
+
 static tr_status fail_as_thread(tr_comm *comm, void *user) {
   (void)user;
   if (tr_comm_rank(comm) == 2) return tr_error(TR_ERR_MEMORY, "no room for 7 layers");
@@ -365,6 +390,7 @@ int main(void) {
       cmocka_unit_test(wrong_options_are_refused_with_numbers),
       cmocka_unit_test(forking_from_several_threads_is_refused),
       cmocka_unit_test(ranks_that_fit_have_cores_of_their_own),
+      cmocka_unit_test(ranks_that_share_cores_are_spread_evenly),
       cmocka_unit_test(error_of_a_thread_rank_stops_the_others),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

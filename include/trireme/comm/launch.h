@@ -30,7 +30,7 @@ typedef struct tr_launch_options {
   tr_launch_mode mode;
   int nrank;              // at least 1, at most 256
   int nthread;            // compute threads each rank will use: for binding and the spin decision
-  int bind;               // bind ranks to cores (hwloc) when all threads fit the machine
+  int bind;               // bind ranks to cores (hwloc) when all threads fit, or come out even
   size_t arena_nbyte;     // shared memory per rank
   size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
   double deadline;        // seconds without progress of an awaited rank until the job stops
