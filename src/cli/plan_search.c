@@ -14,7 +14,7 @@
 #include <string.h>
 
 typedef struct request {
-  const char *model, *cluster, *batch, *write, *pareto;
+  const char *model, *cluster, *batch, *write, *pareto, *overhead;
   double price;
   int64_t sequence, devices, top;
   int number, json, explain;
@@ -34,6 +34,8 @@ static void print_help(void) {
       "  --top K          how many plans to show (default 5)\n"
       "  --fix KNOB=V     tp, pp, vpp, dp, cp, ep, micro, zero, recompute (none, parts, half, full); may be "
       "repeated\n"
+      "  --overhead P:S   a model of P parameters was seen to spend the share S (0 to 1) in communication: is that "
+      "so here?\n"
       "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
       "  --pareto WHAT    instead: the plans that none beats in all of WHAT, some of time,memory,cost; with cost, "
       "on\n"
@@ -57,6 +59,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--precision", .kind = TR__ARGUMENT_CHOICE, .out = &r->number, .choices = {"bf16", "fp8", NULL}},
       {.name = "--fix", .kind = TR__ARGUMENT_LIST, .out = &r->fix},
       {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
+      {.name = "--overhead", .kind = TR__ARGUMENT_TEXT, .out = &r->overhead},
       {.name = "--pareto", .kind = TR__ARGUMENT_TEXT, .out = &r->pareto},
       {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &r->price, .min = 0, .max = 1e4},
       {.name = "--write", .kind = TR__ARGUMENT_TEXT, .out = &r->write},
@@ -190,6 +193,58 @@ static void print_helps(const tr_workload *w, const tr_cluster *c, const tr_sear
   }
 }
 
+// ---- warnings
+
+enum { WARNINGS = 2 };
+
+// Whether recomputation or ZeRO was fixed to save memory that a faster plan does not need saved.
+static tr_status memory_alone(const tr_workload *w, const tr_cluster *c, const tr_search_options *o,
+                              const tr_prediction *best, tr_law_warning *out) {
+  tr_search_options free_options = *o;
+  free_options.fixed_zero = free_options.fixed_recompute = -1;
+  free_options.top = 1;
+  free_options.all = 0;
+  *out = (tr_law_warning){0};
+  if (o->fixed_zero < 0 && o->fixed_recompute < 0) return TR_OK;
+  tr_search_result *found = malloc(sizeof *found);
+  if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
+  tr_status status = tr_search(w, c, &free_options, found);
+  const tr_prediction *fastest = &found->top[0].prediction;
+  if (status == TR_OK && best->memory.process < fastest->memory.process)
+    *out = tr_law_lint_memory_alone(best->step, fastest->step);
+  free(found);
+  return status;
+}
+
+static double communication_of(const tr_prediction *x) {
+  const double *t = x->term;
+  return (t[TR_TERM_TP] + t[TR_TERM_CP] + t[TR_TERM_EP] + t[TR_TERM_PP] + t[TR_TERM_GRADS]) / x->step;
+}
+
+static tr_status small_overhead(const request *r, const tr_workload *w, const tr_prediction *best,
+                                tr_law_warning *out) {
+  char field[2][TR__PLAN_FIELD];
+  size_t n;
+  double params, share;
+  *out = (tr_law_warning){0};
+  if (!r->overhead) return TR_OK;
+  TR_TRY(tr__plan_split("search", "--overhead", r->overhead, field, 2, 2, "PARAMS:SHARE as in 125e6:0.1", &n));
+  TR_TRY(tr__plan_field("search", "--overhead", r->overhead, field[0], 0, &params));
+  TR_TRY(tr__plan_field("search", "--overhead", r->overhead, field[1], 0, &share));
+  if (!(params > 0 && share <= 1))
+    return tr__cli_usage("plan", "--overhead takes parameters above 0 and a share of at most 1, not '%.80s'",
+                         r->overhead);
+  *out = tr_law_lint_small_model_overhead(params, share, tr_workload_params(w), communication_of(best));
+  return TR_OK;
+}
+
+static tr_status find_warnings(const request *r, const tr_workload *w, const tr_cluster *c,
+                               const tr_search_options *o, const tr_search_entry *best,
+                               tr_law_warning out[WARNINGS]) {
+  TR_TRY(memory_alone(w, c, o, &best->prediction, &out[0]));
+  return small_overhead(r, w, &best->prediction, &out[1]);
+}
+
 // ---- as JSON
 
 static json_t *json_entry(const tr_search_entry *e) {
@@ -206,11 +261,15 @@ static json_t *json_entry(const tr_search_entry *e) {
                    "memory_bytes", x->memory.process, "time_s", term, "memory", item);
 }
 
-static tr_status print_json(const tr_search_result *f) {
-  json_t *plans = json_array();
+static tr_status print_json(const tr_search_result *f, const tr_law_warning warning[WARNINGS]) {
+  json_t *plans = json_array(), *warnings = json_array();
+  for (int i = 0; i < WARNINGS; i++)
+    if (warning[i].name)
+      json_array_append_new(warnings, json_pack("{s:s, s:f, s:s}", "name", warning[i].name, "number",
+                                                warning[i].number, "text", warning[i].text));
   for (size_t i = 0; i < f->n; i++) json_array_append_new(plans, json_entry(&f->top[i]));
-  json_t *all = json_pack("{s:I,s:I,s:I,s:I,s:o}", "predicted", f->predicted, "too_big", f->too_big, "bounded",
-                          f->bounded, "within_error", f->near, "plans", plans);
+  json_t *all = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o}", "predicted", f->predicted, "too_big", f->too_big, "bounded",
+                          f->bounded, "within_error", f->near, "plans", plans, "warnings", warnings);
   char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
   tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the result");
   if (text) puts(text);
@@ -244,8 +303,10 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
   double start = tr_clock_seconds();
   if (status == TR_OK) status = tr_search(w, c, &options, found);
   double seconds = tr_clock_seconds() - start;
+  tr_law_warning warning[WARNINGS];
+  if (status == TR_OK) status = find_warnings(r, w, c, &options, &found->top[0], warning);
   if (status == TR_OK && r->json) {
-    status = print_json(found);
+    status = print_json(found, warning);
   } else if (status == TR_OK) {
     print_table(r, c, &options, found, seconds);
     if (r->explain) {
@@ -253,6 +314,8 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
       print_families(found);
       print_helps(w, c, &found->top[0]);
     }
+    for (int i = 0; i < WARNINGS; i++)
+      if (warning[i].name) printf("\nwarning (%s): %s\n", warning[i].name, warning[i].text);
   }
   if (status == TR_OK && r->write) status = write_best(r, w, c, &found->top[0]);
   free(found);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reading devices and clusters: the tables of their fields, from which checking and messages come, and their presets.
 #include "trireme/plan/device.h"
+#include "plan/plan_internal.h"
 #include "trireme/base/preset.h"
 #include "trireme/base/yaml.h"
 #include <ctype.h>
@@ -130,11 +131,13 @@ static void forget(reading *r) {
   free(r);
 }
 
-static tr_status read(const char *path, const tr_option *rows, size_t n, reading **out) {
+// `section`: what the caller reads himself, NULL: none.
+static tr_status read(const char *path, const tr_option *rows, size_t n, const char *section, reading **out) {
   tr_yaml *yaml = NULL;
   reading *r = calloc(1, sizeof *r);
   if (!r) return tr_error(TR_ERR_MEMORY, "no memory to read %s", path);
   tr_status status = tr_options_create(rows, n, &r->device, &r->options);
+  if (status == TR_OK && section) status = tr_options_allow_subtree(r->options, section);
   if (status == TR_OK) status = tr_yaml_load(path, &yaml);
   if (status == TR_OK) status = tr_options_apply_yaml(r->options, yaml);
   if (status < 0)
@@ -168,7 +171,7 @@ static tr_status load_device(const char *name, int depth, tr_device *out) {
   char path[PATH_LIMIT];
   reading *r;
   TR_TRY(find("device", "devices", name, path));
-  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, &r));
+  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, NULL, &r));
   tr_status status = check_device(r, path);
   if (status == TR_OK && *r->device.like) {
     tr_device like = {0};
@@ -199,7 +202,7 @@ tr_status tr_cluster_load(const char *name, tr_cluster *out) {
   reading *r;
   tr_device device;
   TR_TRY(find("cluster", "clusters", name, path));
-  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, &r));
+  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, "links", &r));
   tr_status status = TR_OK;
   for (size_t i = 0; i < sizeof needed / sizeof *needed && status == TR_OK; i++)
     status = need(r->options, needed[i], path);
@@ -214,6 +217,12 @@ tr_status tr_cluster_load(const char *name, tr_cluster *out) {
   if (c.domain == 0) c.domain = standard.domain;
   if (c.network_gbit == 0) c.network_gbit = standard.network_gbit;
   if (c.price_hour == 0) c.price_hour = device.price_hour;
+  const tr_yaml_node *links = tr_options_subtree(r->options, "links");
+  if (links) status = tr__measured_links(links, &c);
+  if (status < 0) {
+    tr_cluster_unload(&c);
+    return status;
+  }
   *out = c;
   return TR_OK;
 }

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Inside the planner: the cost of collectives by tier, and of one layer on one rank. Times in seconds, rates in bytes
+// Inside the planner: links as measured, the cost of collectives by tier, and of one layer on one rank. Times in seconds, rates in bytes
 // and FLOPs per second; nothing here knows pipelines.
 #ifndef TRIREME_PLAN_INTERNAL_H
 #define TRIREME_PLAN_INTERNAL_H
 
+#include "trireme/base/yaml.h"
 #include "trireme/plan/predict.h"
+
+// Puts what was measured into a cluster that is read (its list `links`).
+tr_status tr__measured_links(const tr_yaml_node *list, tr_cluster *cluster);
 
 // A group of ranks as the links see it: how many, and how many of them share one domain of fast links.
 typedef struct tr__links {

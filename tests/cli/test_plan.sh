@@ -89,6 +89,29 @@ refused 3 'f32 cannot be predicted' explain model=llama3-8b --cluster dgx-h100 r
 refused 2 'give what changes as FIELD=VALUE' what-if "$work/large.yaml"
 refused 10 'gone' --model llama3-8b --cluster dgx-h100 --devices 8 --batch 1M --write "$work/gone/plan.yaml"
 
+# Warnings: memory saved that nothing needs, and what a small model was seen to lose. None where there is nothing to say.
+small=(--model llama3-8b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192)
+plan "${small[@]}" --fix recompute=full --overhead 125e6:0.4 || fail "warnings: $(cat "$work/err")"
+says out '^warning \(memory-alone\): .* times as long as the fastest that fits' '^warning \(small-model-overhead\): 40 % of communication'
+plan "${small[@]}" --fix recompute=full --json || fail "warnings: $(cat "$work/err")"
+says out '"name": "memory-alone"'
+plan "${small[@]}" --overhead 125e6:0.01 || fail "no warnings: $(cat "$work/err")"
+grep -q warning "$work/out" && fail "a warning without a reason: $(grep warning "$work/out")"
+refused 2 "overhead takes PARAMS:SHARE as in 125e6:0.1, not '125e6'" "${small[@]}" --overhead 125e6
+refused 2 'a share of at most 1' "${small[@]}" --overhead 125e6:40
+
+# What bench comm measures here is what the planner reads.
+printf 'name: here\ndevice: %s\nhosts: 1\nhost_devices: 2\nsource: test\n' "$work/device.yaml" >"$work/cluster.yaml"
+here=(--model gpt2-tiny --batch 8seq --seq 64 --fix dp=2 --json)
+plan "${here[@]}" --cluster "$work/cluster.yaml" || fail "cluster: $(cat "$work/err")"
+cp "$work/out" "$work/unmeasured.json"
+"$TRIREME" bench comm all-reduce -n 2 bench.seconds=1ms bench.sizes=8..64Ki --write "$work/links.yaml" >"$work/out" 2>"$work/err" || fail "bench: $(cat "$work/err")"
+cat "$work/links.yaml" >>"$work/cluster.yaml"
+plan "${here[@]}" --cluster "$work/cluster.yaml" || fail "measured links: $(cat "$work/err")"
+cmp -s "$work/out" "$work/unmeasured.json" && fail "measured links change nothing"
+sed -i 's/tier: host/tier: rack/' "$work/cluster.yaml"
+refused 3 "cluster.yaml:.*links.tier is 'rack'; it must be host or network" "${here[@]}" --cluster "$work/cluster.yaml"
+
 # The frontier: nothing on it is beaten by another point; its first is the search's winner; no price, no cost.
 asked=(--model llama3-8b --cluster dgx-h100 --devices 32 --batch 64seq --seq 8192)
 plan "${asked[@]}" --pareto time,memory,cost --price 2 --json || fail "pareto: $(cat "$work/err")"

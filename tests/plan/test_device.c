@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // timeout: 30
-// Proves that every device and cluster that comes with the library can be read, and that a bad description is refused with
-// its file, line, field, value and range.
+// Proves that every device and cluster that comes with the library can be read, that measured links take the place of the
+// device's figures, and that a bad description is refused with its file, line, field, value and range.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,8 +98,58 @@ static void bad(void **state) {
   refuses("name: x", "name: x\nlike: nothing-like-this", "nothing-like-this");
 }
 
+// ---- measured links
+
+static tr_status load_links(const char *links, tr_cluster *out) {
+  char text[2048], path[] = "/tmp/trireme-cluster-XXXXXX";
+  int n =
+      snprintf(text, sizeof text, "name: x\ndevice: h100-sxm-80\nhosts: 2\nhost_devices: 8\nsource: s\n%s", links);
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(tr_file_write_all(fd, text, (size_t)n, path), TR_OK);
+  close(fd);
+  tr_status status = tr_cluster_load(path, out);
+  unlink(path);
+  return status;
+}
+
+#define HOST "links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6e9\n    source: s\n"
+
+static void measured_links(void **state) {
+  (void)state;
+  static const char *const bad_links[][2] = {
+      {"links: 3\n", "a list with an entry per tier"},
+      {"links:\n  - 3\n", ":7:"},
+      {"links:\n  - tier: host\n    latency: 2e-6\n    source: s\n", "no bandwidth"},
+      {"links:\n  - tier: host\n    latency: fast\n    bandwidth: 6e9\n    source: s\n", "latency is 'fast'"},
+      {"links:\n  - tier: host\n    latency: 2\n    bandwidth: 6e9\n    source: s\n", "1e-09 to 1 s"},
+      {"links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6\n    source: s\n", "bytes/s"},
+      {"links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6e9\n", "no source"},
+      {"links:\n  - tier: rack\n    latency: 2e-6\n    bandwidth: 6e9\n    source: s\n", "host or network"},
+      {"links:\n  - tier: host\n    latncy: 2e-6\n    bandwidth: 6e9\n    source: s\n", "did you mean 'latency'"},
+      {HOST "  - tier: host\n    latency: 2e-6\n    bandwidth: 6e9\n    source: s\n", "told twice"},
+      {"link:\n  - tier: host\n", "unknown option \"link\""}};
+  tr_cluster plain, c;
+  assert_int_equal(load_links("", &plain), TR_OK);
+  if (load_links(HOST, &c) < 0) fail_msg("%s", tr_status_text());
+  assert_true(c.device.link_gbs == 6 && c.device.fit.link == 1 && c.device.fit.link_us == 1e6 * 2e-6);
+  assert_true(c.network_gbit == plain.network_gbit && c.device.fit.network_us == plain.device.fit.network_us);
+  tr_cluster_unload(&c);
+  const char *both = HOST "  - tier: network\n    latency: 4e-5\n    bandwidth: 1e9\n    source: s\n";
+  if (load_links(both, &c) < 0) fail_msg("%s", tr_status_text());
+  assert_true(c.network_gbit == 8 && c.device.fit.network == 1 && c.device.fit.hop_us == 1e6 * 4e-5);
+  tr_cluster_unload(&c);
+  tr_cluster_unload(&plain);
+  for (size_t i = 0; i < sizeof bad_links / sizeof *bad_links; i++) {
+    assert_int_equal(load_links(bad_links[i][0], &c), TR_ERR_CONFIG);
+    if (!strstr(tr_status_text(), bad_links[i][1]))
+      fail_msg("'%s' does not say '%s'", tr_status_text(), bad_links[i][1]);
+  }
+}
+
 int main(void) {
   setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 0);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(bad)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(bad),
+                                     cmocka_unit_test(measured_links)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Devices and clusters as data: what a processor, its links and a machine room can do, read from presets/devices and
 // presets/clusters (YAML, every section with its source). A bad description is refused with file, line, field, value,
-// unit and range. A description is read once and never changed; copies share its texts.
+// unit and range. A cluster's list `links`, which `trireme bench comm --write` measures, stands for what its device says of
+// those tiers. A description is read once and never changed; copies share its texts.
 #ifndef TRIREME_PLAN_DEVICE_H
 #define TRIREME_PLAN_DEVICE_H
 
