@@ -168,6 +168,7 @@ typedef struct tr__job {
   tr__hosts hosts;
   tr__net *net; // NULL: all ranks are on this host
   int spin;
+  int mates;             // ranks on each core where several are bound to one, consecutive ones; else 0
   char *arenas, *shared; // the two mappings
   size_t arena_stride, shared_nbyte;
   tr__control *control;
@@ -291,7 +292,7 @@ struct tr_request {
   tr_part_done done_part;
   void *user;
   // How far it is.
-  int cursor;                     // group index of the peer looked at next
+  int cursor;                     // how many peers have been seen where they must be
   int block;                      // blocks of the direct work done, and
   size_t at;                      // elements or bytes of it, or of the next block
   size_t extent;                  // elements of the longest contribution or block that goes through the stages
@@ -320,6 +321,7 @@ struct tr_group {
   tr_comm *comm;
   const tr_engine *engine;
   int *ranks, size, index;
+  int first; // index looked at first: of those on this rank's core, which can only move when it yields
   char name[TR__NAME];
   int slot, context; // context: over hosts
   uint32_t epoch;

@@ -104,12 +104,18 @@ static void post(tr_request *r) {
   tr__hook(g->comm, r->kind, TR__AT_READY);
 }
 
+// Group index of the peer looked at `i`-th.
+static int looked_at(const tr_group *g, int i) {
+  i += g->first;
+  return i < g->size ? i : i - g->size;
+}
+
 static int all_ready(tr_request *r) {
   tr_group *g = r->group;
   uint64_t tag = tr__tag(g->epoch, r->seq);
   for (; r->cursor < g->size; r->cursor++)
-    if (atomic_load_explicit(&record_of(r, r->cursor)->ready, memory_order_acquire) != tag) {
-      r->awaits = g->ranks[r->cursor];
+    if (atomic_load_explicit(&record_of(r, looked_at(g, r->cursor))->ready, memory_order_acquire) != tag) {
+      r->awaits = g->ranks[looked_at(g, r->cursor)];
       return 0;
     }
   return 1;
@@ -118,8 +124,8 @@ static int all_ready(tr_request *r) {
 static int all_finished(tr_request *r) {
   tr_group *g = r->group;
   for (; r->cursor < g->size; r->cursor++)
-    if (!atomic_load_explicit(&record_of(r, r->cursor)->finished, memory_order_acquire)) {
-      r->awaits = g->ranks[r->cursor];
+    if (!atomic_load_explicit(&record_of(r, looked_at(g, r->cursor))->finished, memory_order_acquire)) {
+      r->awaits = g->ranks[looked_at(g, r->cursor)];
       return 0;
     }
   return 1;

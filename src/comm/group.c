@@ -174,6 +174,8 @@ static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *na
   g->index = -1;
   for (int i = 0; i < n; i++)
     if (ranks[i] == comm->rank) g->index = i;
+  const int mates = comm->job->mates;
+  while (mates && ranks[g->first] / mates != comm->rank / mates) g->first++;
   g->engine = n == 1 ? &tr__engine_self : comm->job->net && tr_group_on_one_host(g) ? &tr__engine_shm : comm->engine;
   g->base = g->next = g->ended = g->all_ended = comm->first_sequence;
   for (size_t i = 0; i < 4 * count; i++) words[i] = g->base;

@@ -143,9 +143,17 @@ static int bound_by_others(const tr__job *job) {
   return job->hosts.joined && tr_cpu_count() < sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+// What bind.c makes of ranks that are more than the processors, where each computes with one thread.
+static int mates_on_a_core(const tr__job *job) {
+  const int ranks = job->hosts.nlocal, processors = tr_cpu_count();
+  if (!job->options.bind || job->options.nthread != 1 || job->hosts.count > 1 || job->hosts.joined) return 0;
+  return ranks > processors && ranks % processors == 0 ? ranks / processors : 0;
+}
+
 tr_status tr__job_prepare(tr__job *job) {
   const tr_launch_options *o = &job->options;
   job->spin = (bound_by_others(job) ? 1L : (long)job->hosts.nlocal) * o->nthread <= tr_cpu_count();
+  job->mates = mates_on_a_core(job);
   job->arena_stride = tr__round_to_pages(o->arena_nbyte + o->once_nbyte + 1);
   job->shared_nbyte = lay_out(job, NULL);
   return check_memory(job);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Waiting without hanging: the ladder of pauses, and whom to blame when time is up.
 //
-//   rounds 1 .. spins   PAUSE        (2000 when every thread has its own core, none otherwise: a peer may need ours)
+//   rounds 1 .. spins   PAUSE        (2000 when every thread has its own core; else a peer may need ours: none, or 40 where
+//                                    the peer is known to be bound to another core)
 //   until 2 ms          sched_yield
 //   then                nanosleep, 50 us growing to 1 ms
 //
@@ -131,6 +132,13 @@ static tr_status look(tr__ladder *l, tr_comm *comm, int awaits, int64_t now) {
   return circle ? blame_circle(comm, awaits) : blame(l, comm, root, waiter, now);
 }
 
+// A switch between two ranks of a core takes about 1 us: as long is waited for what another core is about to bring.
+static int spins(const tr_comm *comm, int awaits) {
+  enum { OTHER_CORE = 40 };
+  const int mates = comm->job->mates;
+  return mates && awaits >= 0 && awaits / mates != comm->rank / mates ? OTHER_CORE : comm->spins;
+}
+
 tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
   if (comm->work != l->work) {
     l->work = comm->work;
@@ -139,7 +147,7 @@ tr_status tr__ladder_wait(tr__ladder *l, tr_comm *comm, int awaits) {
     l->began = l->sleep = l->root_since = 0; // own work is not waiting
     l->ended_seen = -1;
   }
-  if (++l->round <= comm->spins) {
+  if (++l->round <= spins(comm, awaits)) {
     pause_core();
     return TR_OK;
   }
