@@ -27,7 +27,7 @@ static void print_help(void) {
       "Predict every way to split the training of a model over a cluster, and show the best.\n\n"
       "  --model M        a preset (presets/models), a config.json or the folder of one\n"
       "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
-      "  --batch TOKENS   tokens per step, as in 4M, or sequences, as in 1024seq\n"
+      "  --batch TOKENS   tokens per step, as in 4M or 4Mi (M is a million), or sequences, as in 1024seq\n"
       "  --seq S          tokens per sequence (default 4096)\n"
       "  --devices N      use N of the cluster's devices\n"
       "  --precision P    bf16 (default) or fp8\n"
@@ -44,7 +44,7 @@ static void print_help(void) {
       "  --write FILE     write the best as a run file: trireme train FILE, trireme plan explain FILE\n"
       "  --json           the same as one JSON object\n\n"
       "examples:\n"
-      "  trireme plan --model llama3-70b --cluster dgx-h100 --devices 512 --batch 4M --seq 8192 --explain\n");
+      "  trireme plan --model llama3-70b --cluster dgx-h100 --devices 512 --batch 512seq --seq 8192 --explain\n");
 }
 
 static tr_status parse(int argc, char **argv, request *r) {
@@ -129,14 +129,26 @@ static void print_row(const tr_search_entry *e, int rank) {
          x->memory.process / 1e9);
 }
 
+// Few plans divide a batch with large prime factors, and tokens in thousands seldom are whole sequences.
+static void print_rounding(const request *r, const tr_search_options *o) {
+  int64_t even = 1;
+  while (even * 2 <= o->fixed.batch + o->fixed.batch / 2) even *= 2;
+  if (tr_text_ends_in(r->batch, "seq") || even == o->fixed.batch || even / (o->fixed.batch & -o->fixed.batch) < 16)
+    return;
+  printf("note    --batch %s was rounded to whole sequences, which few plans divide; --batch %lldseq gives more "
+         "choice\n",
+         r->batch, (long long)even);
+}
+
 static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o, const tr_search_result *f,
                         double seconds) {
   int64_t devices = c->hosts * c->host_devices;
   printf(
-      "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GB each\nbatch   %lld sequences of %lld tokens, %s\n\n",
+      "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n",
       r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
       (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
-  printf("  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
+  print_rounding(r, o);
+  printf("\n  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
   printf("\n%lld plans predicted in %.0f ms; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie "
          "within the\n"
