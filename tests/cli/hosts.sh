@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Several hosts on one machine: network namespaces with host names of their own, joined by a bridge, each link limited by a
-# token bucket, or two joined by a relay that delays. A keeper removes everything made when this script is no more, however it ended.
+# token bucket, or two joined by a relay that delays. Open MPI binds no rank, as each host would bind its first to the same core.
+# A keeper removes everything made when this script is no more, however it ended.
 #
 #   hosts.sh why                               why this machine cannot (nothing: it can)
 #   hosts.sh why-delay                         why it cannot delay
@@ -143,7 +144,7 @@ chmod +x "$folder/agent"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ip netns exec "$tag-1" unshare -u bash -c 'hostname host1; exec "$@"' _ \
   mpirun.openmpi --oversubscribe --mca plm_rsh_agent "$folder/agent" --hostfile "$folder/hostfile" \
-  --map-by "ppr:$each:node" --mca btl self,vader,tcp --mca btl_tcp_if_include 10.78.0.0/24 \
+  --map-by "ppr:$each:node" --bind-to none --mca btl self,vader,tcp --mca btl_tcp_if_include 10.78.0.0/24 \
   --mca oob_tcp_if_include 10.78.0.0/24 --mca mpi_yield_when_idle 1 -np "$((hosts * each))" "$@" <&0 {life}>&- &
 running=$!
 wait "$running"
