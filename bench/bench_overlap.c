@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKETS_MOST = 64, ROUNDS_MOST = 99, LANES = 16 };
+enum { BUCKETS_MOST = 64, ROUNDS_MOST = 99, LANES = 16, BURST = 50000, BURSTS = 200 };
 typedef enum way { COMMUNICATE, COMPUTE, SILENT, PROGRESS, WAYS } way;
 static const double required = 0.8, unsure = 0.1;
 
@@ -112,15 +112,15 @@ static double least(const double *seconds, int n) {
 // Computation as long as communication, on every rank the same amount.
 static tr_status calibrate(rank_state *r) {
   volatile float sink;
-  double seconds, until;
-  float steps = 0;
-  int64_t n = 1000;
-  for (double took = 0; took < 0.02; n *= 2) {
+  double seconds, until, fastest = 0;
+  float steps;
+  for (int i = 0; i < BURSTS; i++) {
     const double begin = tr_clock_seconds();
-    sink = spin(n);
-    took = tr_clock_seconds() - begin;
-    steps = (float)((double)n / took * 1e-3);
+    sink = spin(BURST);
+    const double took = tr_clock_seconds() - begin;
+    if (i == 0 || took < fastest) fastest = took;
   }
+  steps = (float)(BURST / fastest * 1e-3);
   (void)sink;
   TR_TRY(take_time(r, COMMUNICATE, &seconds, &until));
   TR_TRY(tr_group_allreduce(tr_comm_world(r->comm), &steps, &steps, 1, TR_F32, TR_MAX, NULL));

@@ -9,6 +9,8 @@
 #   hosts.sh HOSTS RATE EACH COMMAND [ARG...]  COMMAND under Open MPI's mpirun, EACH ranks on each of HOSTS hosts, links of
 #                                              RATE as tc understands it (200mbit), or "none"; RATE+US (200mbit+5000): frames
 #                                              take that many microseconds each way, between two hosts (needs TRIREME_BUILD)
+#
+# TRIREME_HOSTS_TAG (a few letters, no two at a time) begins the names of namespaces and links.
 set -euo pipefail
 
 why_not() {
@@ -59,7 +61,7 @@ if [ -n "$delay" ] && [ "$hosts" != 2 ]; then
   echo "hosts.sh: a relay joins two hosts, not $hosts" >&2
   exit 2
 fi
-tag=tr$$ folder=$(mktemp -d)
+tag=${TRIREME_HOSTS_TAG:-tr$$} folder=$(mktemp -d)
 
 remove_all() { # TAG HOSTS FOLDER
   local i
@@ -130,6 +132,8 @@ for ((i = 1; i <= hosts; i++)); do
   ip -n "$tag-$i" link set eth0 up
   ip -n "$tag-$i" link set lo up
   limit eth0 "$tag-$i"
+  # What a connection has found out about a slow link is not to be forgotten while the other side speaks.
+  if [ -n "$delay" ]; then ip netns exec "$tag-$i" sysctl -qw net.ipv4.tcp_slow_start_after_idle=0 2>/dev/null || true; fi
   echo "10.78.0.$i slots=$each" >>"$folder/hostfile"
 done
 # Open MPI starts its part on another host by this instead of ssh: host 10.78.0.I is namespace I.
