@@ -10,7 +10,7 @@ run=("${tiny[@]}" run.deadline=5s)
 
 torch 2 env TRIREME_FAULT=rank=1,op=F,step=3,action=kill "$TRIREME" train "${run[@]}" train.folder="$work/torch-kill"
 if [ "$rc" != 6 ]; then fail "torch-kill: exit code $rc"; fi
-if [ "$(cat "$work/err")" != "$(grep -E '^trireme: rank 1 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err")" ]; then
+if [ "$(grep -v '^\[launcher\] ' "$work/err")" != "$(grep -E '^trireme: rank 1 \(pid [0-9]+\) was killed or has ended while in F of step 3' "$work/err")" ]; then
   fail "torch-kill: $(cat "$work/err")"
 fi
 torch 2 env TRIREME_FAULT=rank=0,op=F,step=3,action=kill "$TRIREME" train "${run[@]}" train.folder="$work/torch-kill-0"

@@ -124,7 +124,7 @@ typedef struct job {
 
 static void sleep_at_start(void *user, const char *point) {
   (void)user;
-  if (strstr(point, ".start")) tr_clock_sleep_ns(5000000);
+  if (strstr(point, ".start")) tr_clock_sleep_ns(25000000);
 }
 
 static tr_status look(tr_comm *comm, void *user) {
