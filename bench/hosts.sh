@@ -4,7 +4,7 @@
 # network namespaces with throttled links (tests/cli/hosts.sh), Open MPI between them; needs root, ip, tc and Open MPI.
 #
 #   bench/hosts.sh BUILD [RATE [ROUNDS]]    RATE as tc understands it (100mbit); ROUNDS (3): each is TCP, then everything
-#                                           else once; medians over rounds are printed, with the marks. 12 minutes
+#                                           else once; medians over rounds are printed, with the marks; four minutes a round at 100mbit
 set -euo pipefail
 build=$(cd "${1:?usage: bench/hosts.sh BUILD [RATE [ROUNDS]]}" && pwd) rate=${2:-100mbit} rounds=${3:-3}
 source=$(cd "$(dirname "$0")/.." && pwd)
