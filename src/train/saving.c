@@ -7,6 +7,7 @@
 #include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/base/memory.h"
+#include "trireme/plan/law_reliability.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,7 +294,7 @@ static void choose_interval(const tr__trainer *t, double cost, double write) {
   struct tr__saving *s = t->saving;
   double before = s->interval, failure = mtbf(t), least = 2 * write;
   if (cost < 1e-3) cost = 1e-3;
-  s->interval = tr_interval_daly(cost, failure);
+  s->interval = tr_law_saving_daly(cost, failure);
   if (s->interval < least) s->interval = least;
   if (before > 0 && fabs(s->interval - before) < 0.2 * before) return;
   char every[32], price[32], between[32];
@@ -306,7 +307,7 @@ static void choose_interval(const tr__trainer *t, double cost, double write) {
          t->plan->config->checkpoint.mtbf >= 0 ? "checkpoint.mtbf"
          : s->failures                         ? "as seen"
                                                : "assumed",
-         100 * tr_interval_loss(s->interval, cost, failure, restart));
+         100 * tr_law_saving_loss(s->interval, cost, failure, restart));
 }
 
 int tr__state_due(const tr__trainer *t) {

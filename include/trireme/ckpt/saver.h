@@ -50,12 +50,4 @@ tr_status tr_saver_start(tr_saver *saver, int64_t step, const char *const *text)
 tr_status tr_saver_poll(tr_saver *saver, tr_saved *saved);
 tr_status tr_saver_wait(tr_saver *saver, tr_saved *saved); // until it is no longer pending
 
-// ---- how often (Young, "A first order approximation to the optimum checkpoint interval"; Daly, "A higher order estimate
-// of the optimum checkpoint interval for restart dumps"): seconds of work between saves that cost `cost` seconds each,
-// when a failure comes every `mtbf` seconds on average.
-double tr_interval_young(double cost, double mtbf); // sqrt(2 cost mtbf)
-double tr_interval_daly(double cost, double mtbf);  // with the higher-order terms; mtbf when cost >= 2 mtbf
-// Share of time lost to saving, to work done again and to restarts of `restart` seconds each, at this interval.
-double tr_interval_loss(double interval, double cost, double mtbf, double restart);
-
 #endif

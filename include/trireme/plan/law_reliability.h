@@ -2,8 +2,10 @@
 // Laws of reliability: from parts that fail to a job that goes on, how often to save, and how many spares to keep.
 //
 // Failures of parts are independent and memoryless, so rates add up: MTBF of a system is 1 / sum(n_i / MTBF_i). The
-// interval between saves is Young's (1974), with Daly's higher-order terms (2006) where a save is not small against the
-// MTBF (trireme/ckpt/saver.h has both; training uses them). Failures in a time are Poisson; so are devices in repair.
+// interval between saves is Young's ("A first order approximation to the optimum checkpoint interval", 1974), with Daly's
+// higher-order terms ("A higher order estimate of the optimum checkpoint interval for restart dumps", 2006) where a save is
+// not small against the MTBF; training uses it for checkpoint.every=auto. Failures in a time are Poisson; so are devices in
+// repair.
 #ifndef TRIREME_PLAN_LAW_RELIABILITY_H
 #define TRIREME_PLAN_LAW_RELIABILITY_H
 
@@ -30,8 +32,10 @@ typedef struct tr_law_saving {
   double lost;                    // seconds of work lost by one failure on average
 } tr_law_saving;
 tr_law_saving tr_law_saving_at(double interval, double write, double mtbf, double restart);
-double tr_law_saving_young(double write, double mtbf);
-double tr_law_saving_daly(double write, double mtbf);
+double tr_law_saving_young(double write, double mtbf); // sqrt(2 write mtbf)
+double tr_law_saving_daly(double write, double mtbf);  // with the higher-order terms; mtbf when write >= 2 mtbf
+// Share of time lost to saving, to work done again and to restarts of `restart` seconds each, at this interval.
+double tr_law_saving_loss(double interval, double write, double mtbf, double restart);
 double tr_law_overhead_price(double share, double devices, double per_hour); // a day
 
 // Spares so that with probability `target` no failed device is waited for while others are repaired.
