@@ -8,6 +8,7 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
+#include "trireme/base/sort.h"
 #include "trireme/base/text.h"
 #include "trireme/ckpt/saver.h"
 #include "trireme/ckpt/tensors.h"
@@ -214,13 +215,8 @@ static double speed_beside_a_save(const bench *b, tr_saver *saver, tr_saved *sav
   return during / ((before + after) / 2);
 }
 
-static int compare(const void *x, const void *y) {
-  double a = *(const double *)x, b = *(const double *)y;
-  return a < b ? -1 : a > b;
-}
-
 static double median(double *x, int n) {
-  qsort(x, (size_t)n, sizeof *x, compare);
+  tr_sort_doubles(x, (size_t)n);
   return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 

@@ -14,6 +14,7 @@
 #include "comm_peer.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/sort.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/launch.h"
 #include <stdio.h>
@@ -231,13 +232,8 @@ static double required(const bench *b, peer_op op, int size, way ours) {
   return factor;
 }
 
-static int compare(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median(times *t) {
-  qsort(t->seconds, (size_t)t->n, sizeof *t->seconds, compare);
+  tr_sort_doubles(t->seconds, (size_t)t->n);
   return t->n ? t->seconds[t->n / 2] : 0;
 }
 

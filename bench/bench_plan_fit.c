@@ -8,6 +8,7 @@
 // device that it is related to, whose efficiencies are its prior: the pull of the prior weighs as much as PULL runs. Rows
 // of one source count less the more there are of it (n^-SHARE each), so no source decides alone.
 #include "trireme/base/file.h"
+#include "trireme/base/sort.h"
 #include "trireme/plan/runs.h"
 #include <math.h>
 #include <stdio.h>
@@ -175,11 +176,6 @@ static void fit_device(bench *b, size_t k, left_out out, tr_efficiency *fit) {
 
 // ---- reports
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void spread(bench *b, size_t k) {
   static double error[RUNS_MOST];
   static problem p;
@@ -191,7 +187,7 @@ static void spread(bench *b, size_t k) {
     error[i] = fabs(tr_predict_step(&run->plan, &run->model, &run->cluster, term) / run->step - 1);
   }
   if (p.n == 0) return;
-  qsort(error, p.n, sizeof *error, ascending);
+  tr_sort_doubles(error, p.n);
   b->fit[k].median = error[p.n / 2];
   b->fit[k].p90 = error[p.n * 9 / 10];
   if (p.n < 10) b->fit[k].p90 = fmax(b->fit[k].p90, 0.25);

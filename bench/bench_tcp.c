@@ -5,6 +5,7 @@
 //
 //   mpirun -n 2 bench_tcp ADDRESS [BYTES [ROUNDS]]    ADDRESS of rank 0's host
 #include "trireme/base/clock.h"
+#include "trireme/base/sort.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/launch.h"
 #include <arpa/inet.h>
@@ -13,7 +14,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -69,11 +69,6 @@ static tr_status exchange(int fd, char *out, char *in, size_t nbyte) {
   return TR_OK;
 }
 
-static int compare(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static tr_status measure(int fd, size_t nbyte, int rounds, double *median) {
   static char out[PIECE], in[PIECE];
   double seconds[ROUNDS_MOST];
@@ -83,7 +78,7 @@ static tr_status measure(int fd, size_t nbyte, int rounds, double *median) {
     TR_TRY(exchange(fd, out, in, i < 0 ? nbyte / 4 : nbyte));
     if (i >= 0) seconds[i] = tr_clock_seconds() - begin;
   }
-  qsort(seconds, (size_t)rounds, sizeof *seconds, compare);
+  tr_sort_doubles(seconds, (size_t)rounds);
   *median = seconds[rounds / 2];
   return TR_OK;
 }

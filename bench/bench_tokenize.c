@@ -4,6 +4,7 @@
 // The text is cut into documents of about 4 KiB at ends of lines, and all of it is encoded six times by one encoder: once to
 // warm up, then the median of five. Reading the same bytes is measured in the same run for comparison.
 #include "trireme/base/file.h"
+#include "trireme/base/sort.h"
 #include "trireme/token/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +20,8 @@ static double cpu_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median(double *seconds) {
-  qsort(seconds, REPEAT, sizeof *seconds, compare);
+  tr_sort_doubles(seconds, REPEAT);
   return seconds[REPEAT / 2];
 }
 

@@ -14,6 +14,7 @@
 // Built where CMake finds MPI. mpiexec starts this program again with --peer.
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/sort.h"
 #include "trireme/comm/launch.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/shard/layout.h"
@@ -377,14 +378,9 @@ static tr_status run_peer(const work *w, int ranks, times *t, char *version, siz
 
 // ---- both
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double report(update_way w, times *t) {
-  qsort(t->reduce, (size_t)t->n, sizeof(double), compare);
-  qsort(t->total, (size_t)t->n, sizeof(double), compare);
+  tr_sort_doubles(t->reduce, (size_t)t->n);
+  tr_sort_doubles(t->total, (size_t)t->n);
   const double total = t->total[t->n / 2];
   printf("%-32s %10.1f %10.1f %18.1f..%.1f\n", way_name[w], t->reduce[t->n / 2] * 1e3, total * 1e3, t->total[0] * 1e3,
          t->total[t->n - 1] * 1e3);

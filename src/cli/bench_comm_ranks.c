@@ -4,6 +4,7 @@
 // reader's cache and flatters the result. Every result is checked, outside the time.
 #include "cli/bench_comm_internal.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/sort.h"
 #include "trireme/comm/probe.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,7 @@ static tr_status choose_repeats(bench_rank *b, float best, int *out) {
 static void digest(const bench_rank *b, tr__comm_point *p, int repeats, uint64_t staged) {
   double sorted[MOST];
   for (int i = 0; i < repeats; i++) sorted[i] = (double)b->seconds[i];
-  tr__bench_sort(sorted, (size_t)repeats);
+  tr_sort_doubles(sorted, (size_t)repeats);
   p->repeats = repeats;
   p->least = sorted[0], p->median = sorted[repeats / 2], p->p90 = sorted[repeats * 9 / 10];
   p->is_staged = staged > 0;

@@ -48,9 +48,6 @@ typedef struct tr__bench_cpu {
 tr__bench_cpu tr__bench_cpu_now(void);
 double tr__bench_foreign(const tr__bench_cpu *since); // share of the machine that others took since then; 0 unknown
 
-// Sorts the values; quantile 0 is the least, 0.5 the median, 1 the largest.
-void tr__bench_sort(double *value, size_t n);
-
 // ---- steps (bench_ranks.c)
 
 enum { TR__BENCH_STEPS = 400, TR__BENCH_PEAKS = 32, TR__BENCH_RANKS = 256 };

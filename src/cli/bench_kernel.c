@@ -9,6 +9,7 @@
 #include "cli/cli_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/sort.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,7 +132,7 @@ static void close_bench(tr__kernel_bench *b) {
 
 static void print_limit(const char *name, const char *unit, tr__kernel_limit *limit) {
   if (!limit->n) return;
-  tr__bench_sort(limit->sample, (size_t)limit->n);
+  tr_sort_doubles(limit->sample, (size_t)limit->n);
   printf("%s: median %.1f %s, %.1f..%.1f in %d samples\n", name, limit->sample[limit->n / 2] * 1e-9, unit,
          limit->sample[0] * 1e-9, limit->sample[limit->n - 1] * 1e-9, limit->n);
 }

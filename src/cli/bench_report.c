@@ -47,13 +47,6 @@ double tr__bench_foreign(const tr__bench_cpu *since) {
   return all > 0 && others > 0 ? others / all : 0;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-void tr__bench_sort(double *value, size_t n) { qsort(value, n, sizeof *value, compare_doubles); }
-
 static json_t *machine(const tr__bench_report *r) {
   char cpu[128];
   tr_cpu_name(cpu, sizeof cpu);

@@ -5,6 +5,7 @@
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/log.h"
+#include "trireme/base/sort.h"
 #include "trireme/train/train.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,9 +39,9 @@ static void digest(row *r, const tr_train_plan *plan) {
   for (int i = 0; i < m->nstep; i++) beyond[i] = m->seconds[i] - m->kernels[i];
   for (int i = 0; i < m->npeak; i++)
     for (int rank = 0; rank < plan->config->run.ranks; rank++) r->peak[i] += m->peak[i][rank];
-  tr__bench_sort(beyond, (size_t)m->nstep);
-  tr__bench_sort(m->seconds, (size_t)m->nstep);
-  tr__bench_sort(r->peak, (size_t)m->npeak);
+  tr_sort_doubles(beyond, (size_t)m->nstep);
+  tr_sort_doubles(m->seconds, (size_t)m->nstep);
+  tr_sort_doubles(r->peak, (size_t)m->npeak);
   r->beyond = beyond[m->nstep / 2];
   r->tokens = (double)(plan->config->batch.sequences * plan->config->data.sequence) / m->seconds[m->nstep / 2];
 }

@@ -4,6 +4,7 @@
 // disjoint pairs, and m - 1 rounds have them all. probe_judge.c says what the figures mean.
 #include "trireme/comm/probe.h"
 #include "trireme/base/clock.h"
+#include "trireme/base/sort.h"
 #include "trireme/kernel/kernel.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,6 @@ enum {
 static const double burst_seconds = 0.002, pair_seconds = 0.02;
 
 // ---- a pair
-
-static int compare_seconds(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 static tr_status there_and_back(tr_group *group, int peer, int begins, const void *out_data, void *in_data,
                                 size_t nbyte) {
@@ -41,7 +37,7 @@ tr_status tr_probe_between(tr_group *group, int first, int second, const void *o
     TR_TRY(there_and_back(group, peer, begins, out_data, in_data, nbyte));
     if (i >= 0) seconds[i] = (double)(tr_clock_ns() - begin) * 0.5e-9;
   }
-  qsort(seconds, (size_t)repeats, sizeof *seconds, compare_seconds);
+  tr_sort_doubles(seconds, (size_t)repeats);
   if (begins) *out = (tr_probe_pair){seconds[0], seconds[repeats / 2]};
   return TR_OK;
 }

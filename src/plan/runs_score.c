@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Scores of predictions against published runs: errors overall and by source, order inside groups, memory, and whether
 // plans that ran out of memory are called so.
+#include "trireme/base/sort.h"
 #include "trireme/plan/runs.h"
 #include <math.h>
 #include <stdio.h>
@@ -8,11 +9,6 @@
 #include <string.h>
 
 enum { SOURCES_MOST = 128 };
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 static double quantile(const double *sorted, size_t n, double share) {
   if (n == 0) return NAN;
@@ -25,13 +21,13 @@ static double quantile(const double *sorted, size_t n, double share) {
 static tr_score score_of(double *error, size_t n) {
   tr_score s = {.n = n};
   if (n == 0) return s;
-  qsort(error, n, sizeof *error, ascending);
+  tr_sort_doubles(error, n);
   s.bias = quantile(error, n, 0.5);
   for (size_t i = 0; i < n; i++) {
     error[i] = fabs(error[i]);
     s.mean += error[i] / (double)n;
   }
-  qsort(error, n, sizeof *error, ascending);
+  tr_sort_doubles(error, n);
   s.median = quantile(error, n, 0.5);
   s.p90 = quantile(error, n, 0.9);
   s.worst = error[n - 1];
