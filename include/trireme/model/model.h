@@ -172,6 +172,23 @@ unsigned tr_model_param_pack(const tr_model *model, int param);            // un
 // Lowest piece that contributes to a gradient of this unit: after its backward the unit's gradient is complete.
 int tr_model_unit_last_piece(const tr_model *model, int unit);
 
+// A rank's part of a model that is split by layers: pieces [range[2 c], range[2 c + 1]) for c = 0 .. nrange - 1, ascending and
+// disjoint, as a model of its own, with the parameters and units that these pieces use, under the same names. A value that
+// enters a range from before it has no producer in the part, one that leaves it no reader: `boundary` tells them. Exactly one
+// activation may cross into a range and out of it, and nothing behind a range's end but the next stage may read it: else
+// TR_ERR_PLAN names the piece, and the nearest places where the model can be cut. tr_piece.index stays that of the whole model
+// (dropout keys depend on it). The part keeps pointers into the whole, which outlives it.
+typedef struct tr_model_boundary {
+  int in, out; // values of the part; -1: the range starts or ends the model
+} tr_model_boundary;
+tr_status tr_model_part(const tr_model *whole, const int *range, int nrange, tr_model_boundary *boundary,
+                        tr_model **out);
+// Pieces before which the model can be cut into stages, ascending: where exactly one activation crosses and a unit ends.
+// Returns how many, at most `capacity` are written.
+int tr_model_cuts(const tr_model *model, int *piece, int capacity);
+// Parameter of the whole model that parameter i of a part is.
+int tr_model_whole_param(const tr_model *part, int i);
+
 // Initial values of a parameter as `type`, from (seed, name, flat index): the same for every layout of ranks.
 void tr_param_init(const tr_param *param, uint64_t seed, float *out, int64_t first, int64_t count);
 

@@ -50,7 +50,10 @@ typedef enum tr_op_role {
   TR_ROLE_LOSS,
   TR_ROLE_SQUARES,
   TR_ROLE_WEIGHTS,
-  TR_ROLE_PACKED
+  TR_ROLE_PACKED,
+  TR_ROLE_TIED,       // the gradients of a parameter that the first and the last stage share
+  TR_ROLE_ACTIVATION, // SEND and RECV: what a stage writes
+  TR_ROLE_DERIVATIVE  // SEND and RECV: its gradient
 } tr_op_role;
 typedef enum tr_lane { TR_LANE_COMPUTE, TR_LANE_COMM } tr_lane;
 typedef enum tr_phase { TR_PHASE_TRAIN, TR_PHASE_EVAL } tr_phase;
@@ -64,9 +67,15 @@ typedef struct tr_op {
   uint16_t unit_begin, unit_end; // UPDATE, PUBLISH, REDUCE: units
   uint16_t bucket;
   int32_t microbatch;
-  int32_t version;                   // parameter version used, relative to this step
-  uint32_t piece_begin, piece_end;   // executed ascending by F, descending by B, I, W
-  int32_t peer, group;               // group: number of a mesh axis
+  int32_t version;                 // parameter version used, relative to this step
+  uint32_t piece_begin, piece_end; // executed ascending by F, descending by B, I, W
+  int32_t peer, group;             // peer: rank of the pipeline; group: number of a mesh axis
+  uint16_t chunk;                  // of this rank's chunks (tr_program.chunk)
+  uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
+  int16_t slot_in, slot_out;       // slots of the chunk's rings for activations, entering and leaving; -1: none
+  int16_t slot_din, slot_dout;     // of those for their gradients. SEND and RECV: slot_in
+  uint16_t back_stage;             // X, before it is lowered to pieces: its backward half
+  int32_t back_microbatch;
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
@@ -116,6 +125,25 @@ typedef struct tr_bucket {
   int last_piece;
 } tr_bucket;
 
+// Buffers for what crosses the boundary behind `stage`: activations (TR_ROLE_ACTIVATION) or their gradients
+// (TR_ROLE_DERIVATIVE), for micro-batches of one direction. peer >= 0: they come from or go to that rank of the pipeline, in
+// this order; -1: both stages are on this rank, which hands them over.
+typedef struct tr_ring {
+  uint16_t stage;
+  uint8_t role, direction;
+  int32_t peer;
+  int32_t slots;
+} tr_ring;
+
+// What a rank has of one stage. With a model: pieces [piece_begin, piece_end) of the rank's part of it.
+typedef struct tr_chunk {
+  uint16_t stage;
+  uint8_t direction;
+  uint32_t piece_begin, piece_end;
+  int ring_in, ring_out, ring_din, ring_dout; // numbers of rings; -1: none (first, last stage)
+  int slots_fi, slots_fw, slots_iw;           // copies needed of each lifetime class: exact peaks
+} tr_chunk;
+
 typedef struct tr_program {
   tr_op *op;
   uint32_t nop, op_capacity;
@@ -124,12 +152,32 @@ typedef struct tr_program {
   tr_bucket *bucket; // in the order in which they become complete
   int nbucket;
   int microbatches;
-  int slots_fi, slots_fw, slots_iw; // copies needed of each lifetime class: exact peaks
+  int slots_fi, slots_fw, slots_iw; // copies needed of each lifetime class: exact peaks (of the rank's only chunk)
+  int p, rank;                      // ranks of the pipeline, own one; 1, 0 without one
+  tr_chunk *chunk;                  // ascending by stage
+  tr_ring *ring;
+  int nchunk, nring;
 } tr_program;
 
 // Forward and backward of each micro-batch in turn, reduction, norm, update, publish. TR_ERR_PLAN for numbers that
 // make no program; TR_ERR_MEMORY. The caller destroys *out.
 tr_status tr_program_build(const tr_step_model *model, const tr_step_options *options, tr_program *out);
+
+// One rank's program of a pipeline (schedule.h): its passes in the schedule's order; after each pass SENDs of what its
+// neighbours wait for; RECVs posted as early as rings allow, in the order in which peers send; REDUCE of a stage right after
+// its last weight gradient, and of a tied parameter over the first and last stage; NORM, UPDATE, PUBLISH. Deadlock-free with
+// channels that hold nothing: all ranks' lists are cuts of one global order, which the lowering walks. `model` NULL: passes stay
+// whole, without pieces, and no state operations follow but one REDUCE per stage: what can be simulated without a model.
+// `chunk_piece` has 2 nchunk entries, first and last + 1 piece of each of the rank's chunks in ascending order of stages.
+// options->microbatches is ignored. TR_ERR_PLAN.
+typedef struct tr_schedule tr_schedule;
+tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
+                                    const int *chunk_piece, const tr_step_options *options, tr_program *out);
+// Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
+// ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is overwritten before its last
+// reader. TR_ERR_PLAN names the rank and operation, and what every blocked rank waits for.
+tr_status tr_program_check_pipeline(const tr_program *const *program, int p, int capacity);
+
 // Forward only: one micro-batch.
 tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
