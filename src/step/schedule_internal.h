@@ -37,6 +37,20 @@ typedef struct tr__schedule_kind {
   void (*generate)(const tr__schedule_shape *shape, int rank, tr__pass_list *out);
 } tr__schedule_kind;
 
+// ---- names
+
+typedef struct tr__token {
+  char text[64];
+} tr__token;
+tr__token tr__pass_token(const tr_pass *pass);    // "3F0", "(7F4;0B0)OVERLAP_F_B"
+const char *tr__stage_map_name(tr_stage_map map); // "linear"
+int tr__stage_map_find(const char *name);         // -1: none
+
+// tr_schedule_check that tells whose list is wrong; -1: nobody's.
+tr_status tr__schedule_prove(const tr_schedule *schedule, int *fault);
+
+// ---- generators
+
 // "m 8 or m 12": the nearest numbers of micro-batches below and above m for which `ok`.
 typedef struct tr__nearest {
   char text[48];
