@@ -125,7 +125,10 @@ tr_status tr__plan_program(tr_train_plan *plan) {
   int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
   if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
   for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(plan->model, i);
-  tr_step_model model = {tr_model_pieces(plan->model), nunit, last_piece, plan->layout.unit_start};
+  tr_step_model model = {.npiece = tr_model_pieces(plan->model),
+                         .nunit = nunit,
+                         .unit_last_piece = last_piece,
+                         .unit_start = plan->layout.unit_start};
   tr_status status = tr_run_recompute_ranges(plan->model, (tr_recompute)c->memory.recompute, plan->recompute,
                                              &plan->step.nrecompute);
   if (status == TR_OK) status = tr_program_build(&model, &plan->step, &plan->program);
