@@ -56,6 +56,7 @@ void tr_model_destroy(tr_model *model) {
   free(model->last_user);
   free(model->unit_first);
   free(model->whole_param);
+  free(model->range_begin);
   free(model->boundary);
   free(model->unit.item);
   free(model->param.item);

@@ -16,9 +16,10 @@ struct tr_model {
   int64_t vocab, positions;
   // A part of another model (part.c); NULL and 0 for a whole one.
   const tr_model *whole;
-  int *whole_param;            // [params]
-  tr_model_boundary *boundary; // [nrange]
+  int *whole_param; // [params]
   int nrange;
+  int *range_begin;            // [nrange + 1] own numbers of pieces
+  tr_model_boundary *boundary; // [nrange]
   // Facts about the list of pieces, filled by tr_model_finish.
   int *last_reader; // [values] highest piece that reads it, -1 none
   int *last_user;   // [params] highest piece that uses it, -1 none

@@ -188,13 +188,17 @@ static void add_range(const cutter *c, tr_model *part, int begin, int end, tr_mo
 static tr_status fill(const cutter *c, const int *range, int nrange, tr_model *part) {
   part->whole = c->whole;
   part->nrange = nrange;
+  part->range_begin = calloc((size_t)nrange + 1, sizeof *part->range_begin);
   part->boundary = calloc((size_t)nrange, sizeof *part->boundary);
   part->whole_param = calloc((size_t)tr_model_params(c->whole) + 1, sizeof *part->whole_param);
-  if (!part->boundary || !part->whole_param)
+  if (!part->range_begin || !part->boundary || !part->whole_param)
     return tr_error(TR_ERR_MEMORY, "no memory for a part of model '%s'", tr_model_name(c->whole));
   tr_model_set_limits(part, tr_model_vocab(c->whole), tr_model_positions(c->whole));
   add_params(c, range, nrange, part);
-  for (int r = 0; r < nrange; r++) add_range(c, part, range[2 * r], range[2 * r + 1], &part->boundary[r]);
+  for (int r = 0; r < nrange; r++) {
+    add_range(c, part, range[2 * r], range[2 * r + 1], &part->boundary[r]);
+    part->range_begin[r + 1] = part->range_begin[r] + range[2 * r + 1] - range[2 * r];
+  }
   return tr_model_finish(part);
 }
 
@@ -218,6 +222,14 @@ tr_status tr_model_part(const tr_model *whole, const int *range, int nrange, tr_
 
 const tr_model *tr_model_whole(const tr_model *model) { return model->whole ? model->whole : model; }
 int tr_model_whole_param(const tr_model *part, int i) { return part->whole ? part->whole_param[i] : i; }
+
+int tr_model_ranges(const tr_model *model) { return model->whole ? model->nrange : 1; }
+
+void tr_model_range(const tr_model *model, int range, int *begin, int *end, tr_model_boundary *boundary) {
+  *begin = model->whole ? model->range_begin[range] : 0;
+  *end = model->whole ? model->range_begin[range + 1] : tr_model_pieces(model);
+  *boundary = model->whole ? model->boundary[range] : (tr_model_boundary){-1, -1};
+}
 
 int tr__model_enters(const tr_model *model, int value) {
   for (int r = 0; r < model->nrange; r++)

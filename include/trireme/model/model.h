@@ -158,7 +158,7 @@ const tr_value *tr_model_value(const tr_model *model, int i);
 int tr_model_pieces(const tr_model *model);
 const tr_piece *tr_model_piece(const tr_model *model, int i);
 int tr_model_loss_value(const tr_model *model); // -1: a part without the head
-int64_t tr_model_count(const tr_model *model); // elements of all parameters
+int64_t tr_model_count(const tr_model *model);  // elements of all parameters
 // FLOPs per token of a forward and a backward pass (3 x forward) over sequences of this length.
 double tr_model_flops(const tr_model *model, int64_t sequence);
 int64_t tr_model_vocab(const tr_model *model);     // largest token + 1 it accepts; set by the builder
@@ -184,6 +184,9 @@ typedef struct tr_model_boundary {
 } tr_model_boundary;
 tr_status tr_model_part(const tr_model *whole, const int *range, int nrange, tr_model_boundary *boundary,
                         tr_model **out);
+// Ranges of a part, in its own numbers of pieces: one follows the other. A whole model is one range without a boundary.
+int tr_model_ranges(const tr_model *model);
+void tr_model_range(const tr_model *model, int range, int *begin, int *end, tr_model_boundary *boundary);
 // Pieces before which the model can be cut into stages, ascending: where exactly one activation crosses and a unit ends.
 // Returns how many, at most `capacity` are written.
 int tr_model_cuts(const tr_model *model, int *piece, int capacity);
