@@ -63,6 +63,7 @@ typedef struct tr_op {
   uint8_t kind, role, lane, phase;
   uint8_t first; // first contribution of this step: gradients are overwritten
   uint8_t last;  // last contribution of this step to these gradients
+  uint8_t pair;  // one half of an X that was lowered to pieces; the halves' operations may alternate
   uint16_t model, stage;
   uint16_t unit_begin, unit_end; // UPDATE, PUBLISH, REDUCE: units
   uint16_t bucket;
