@@ -22,7 +22,8 @@ static const char style[] =
     "stroke-width: 1.6 }\n.F { fill: #8fb8f0 } .B { fill: #8fd19e } .I { fill: #7fcfc9 } .W { fill: #f2cf66 } "
     ".X { fill: #c3a5e6 } .R { fill: #c9c9c9 } .O { fill: #e8a39b } .late { filter: brightness(0.82) }\n"
     ".axis { stroke: #666 } .grid { stroke: #ddd } .idle { fill: #f4f4f4 }\n"
-    "@media (prefers-color-scheme: dark) {\n.page { fill: #1c1c20 } .idle { fill: #26262b } .label, .title { fill: #ddd "
+    "@media (prefers-color-scheme: dark) {\n.page { fill: #1c1c20 } .idle { fill: #26262b } .label, .title { fill: "
+    "#ddd "
     "} .axis { stroke: #999 } .grid { stroke: #3a3a40 } .critical { stroke: #fff }\n}\n</style>\n";
 
 static const char *class_of(const tr_op *op) { return op->kind <= TR_OP_R ? tr_op_name((tr_op_kind)op->kind) : "O"; }
@@ -42,21 +43,23 @@ static void open_page(const canvas *c, const char *title) {
                  "role=\"img\">\n<title>",
                  c->width, c->height, c->width, c->height);
   put_escaped(c->out, title);
-  tr_text_append(c->out, "</title>\n%s<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", style, c->width, c->height);
+  tr_text_append(c->out, "</title>\n%s<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", style, c->width,
+                 c->height);
   tr_text_append(c->out, "<text class=\"title\" x=\"%d\" y=\"24\">", LEFT);
   put_escaped(c->out, title);
   tr_text_append(c->out, "</text>\n");
 }
 
 static void draw_legend(const canvas *c) {
-  static const char *const entry[][2] = {{"F", "forward"},         {"B", "backward"}, {"I", "for inputs"},
-                                         {"W", "for weights"},     {"X", "a pair"},   {"R", "again"}};
+  static const char *const entry[][2] = {{"F", "forward"},     {"B", "backward"}, {"I", "for inputs"},
+                                         {"W", "for weights"}, {"X", "a pair"},   {"R", "again"}};
   int x = LEFT;
   for (size_t i = 0; i < sizeof entry / sizeof *entry; i++) {
-    tr_text_append(c->out,
-                   "<rect class=\"box %s\" x=\"%d\" y=\"36\" width=\"12\" height=\"12\"/><text class=\"label\" x=\"%d\" "
-                   "y=\"46\">%s</text>\n",
-                   entry[i][0], x, x + 16, entry[i][1]);
+    tr_text_append(
+        c->out,
+        "<rect class=\"box %s\" x=\"%d\" y=\"36\" width=\"12\" height=\"12\"/><text class=\"label\" x=\"%d\" "
+        "y=\"46\">%s</text>\n",
+        entry[i][0], x, x + 16, entry[i][1]);
     x += 32 + 7 * (int)strlen(entry[i][1]);
   }
 }
@@ -109,8 +112,9 @@ static void draw_axis(const canvas *c, double unit, const char *unit_name) {
   tr_text_append(c->out, "<path class=\"axis\" d=\"M%d %dH%.2f\"/>\n", LEFT, y, x_of(c, c->result->makespan));
   for (int k = 0; k * step <= all * (1 + 1e-12); k++) {
     const double x = LEFT + k * step * unit * c->scale;
-    tr_text_append(c->out, "<path class=\"axis\" d=\"M%.2f %dv5\"/><text class=\"label in\" x=\"%.2f\" y=\"%d\">%g%s%s</text>\n",
-                   x, y, x, y + 18, k * step, *unit_name ? " " : "", unit_name);
+    tr_text_append(
+        c->out, "<path class=\"axis\" d=\"M%.2f %dv5\"/><text class=\"label in\" x=\"%.2f\" y=\"%d\">%g%s%s</text>\n",
+        x, y, x, y + 18, k * step, *unit_name ? " " : "", unit_name);
   }
 }
 

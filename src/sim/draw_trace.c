@@ -28,7 +28,8 @@ static void open_event(writer *w, const char *phase, int thread) {
 static void put_names(writer *w, int rank, int has_comm) {
   const char *label = w->trace->label;
   open_event(w, "M", 0);
-  tr_text_append(w->out, ",\"name\":\"process_name\",\"args\":{\"name\":\"%s%sGPU%d\"}}", label, *label ? " " : "", rank);
+  tr_text_append(w->out, ",\"name\":\"process_name\",\"args\":{\"name\":\"%s%sGPU%d\"}}", label, *label ? " " : "",
+                 rank);
   open_event(w, "M", 0);
   tr_text_append(w->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", w->pid);
   open_event(w, "M", THREAD_COMPUTE);
@@ -79,9 +80,9 @@ static const tr_edge *source_of(const tr_program *program, const tr_op *send) {
 // One end of the arrow of a message; both ends name it alike.
 static void put_arrow(writer *w, const char *phase, int64_t time, const tr_ring *ring, int microbatch) {
   open_event(w, phase, THREAD_COMPUTE);
-  tr_text_append(w->out, ",\"ts\":%.3f,\"cat\":\"message\",\"name\":\"%s\",\"id\":\"%d.%s%d.%d\"%s}", time_us(w, time),
-                 ring->role == TR_ROLE_ACTIVATION ? "activations" : "derivatives", w->trace->pid_base,
-                 ring->role == TR_ROLE_ACTIVATION ? "a" : "d", ring->stage, microbatch,
+  tr_text_append(w->out, ",\"ts\":%.3f,\"cat\":\"message\",\"name\":\"%s\",\"id\":\"%d.%s%d.%d\"%s}",
+                 time_us(w, time), ring->role == TR_ROLE_ACTIVATION ? "activations" : "derivatives",
+                 w->trace->pid_base, ring->role == TR_ROLE_ACTIVATION ? "a" : "d", ring->stage, microbatch,
                  *phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 

@@ -29,8 +29,8 @@ static void name_message(const tr__sim_graph *g, uint32_t i, tr_text *out) {
   const tr_op *op = tr__sim_op(g, i);
   const tr_ring *ring = &g->program[g->node[i].rank]->ring[op->ring];
   tr_text_append(out, "%s behind stage %d of micro-batch %d %s rank %d",
-                 ring->role == TR_ROLE_ACTIVATION ? "the activations" : "the derivatives", ring->stage, op->microbatch,
-                 op->kind == TR_OP_RECV ? "from" : "to go to", ring->peer);
+                 ring->role == TR_ROLE_ACTIVATION ? "the activations" : "the derivatives", ring->stage,
+                 op->microbatch, op->kind == TR_OP_RECV ? "from" : "to go to", ring->peer);
 }
 
 // What a blocked operation lacks: the first of its edges that has not ended, or else its partner, or what is before it.

@@ -136,10 +136,11 @@ static tr_status message_cost(const run *s, uint32_t send, int64_t *latency, int
   *occupancy = costs->occupancy;
   if (costs->link) *latency = costs->link(costs->user, from, to, occupancy);
   if (*latency >= 0 && *occupancy >= 0 && *latency <= s->g->most && *occupancy <= s->g->most) return TR_OK;
-  return tr_error(TR_ERR_PLAN,
-                  "a message from rank %d to rank %d takes %lld ticks and keeps its link busy for %lld; 0 to %lld can be "
-                  "added up",
-                  from, to, (long long)*latency, (long long)*occupancy, (long long)s->g->most);
+  return tr_error(
+      TR_ERR_PLAN,
+      "a message from rank %d to rank %d takes %lld ticks and keeps its link busy for %lld; 0 to %lld can be "
+      "added up",
+      from, to, (long long)*latency, (long long)*occupancy, (long long)s->g->most);
 }
 
 // ---- the kinds of operations

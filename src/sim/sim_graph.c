@@ -10,9 +10,7 @@
 #include "sim/sim_internal.h"
 #include <stdlib.h>
 
-static tr_status no_memory(uint32_t n) {
-  return tr_error(TR_ERR_MEMORY, "no memory to simulate %u operations", n);
-}
+static tr_status no_memory(uint32_t n) { return tr_error(TR_ERR_MEMORY, "no memory to simulate %u operations", n); }
 
 // ---- the frame
 
@@ -168,8 +166,9 @@ static tr_status join(tr__sim_graph *g, uint32_t send, uint32_t recv) {
                     "rank %d: operation %u sends %s behind stage %d of micro-batch %d, which rank %d never receives",
                     rank, send - g->base[rank], role_name(ring), ring->stage, s->microbatch, ring->peer);
   if (tr__sim_op(g, recv)->microbatch != s->microbatch)
-    return tr_error(TR_ERR_PLAN, "rank %d sends %s behind stage %d of micro-batch %d where rank %d receives those of %d",
-                    rank, role_name(ring), ring->stage, s->microbatch, ring->peer, tr__sim_op(g, recv)->microbatch);
+    return tr_error(TR_ERR_PLAN,
+                    "rank %d sends %s behind stage %d of micro-batch %d where rank %d receives those of %d", rank,
+                    role_name(ring), ring->stage, s->microbatch, ring->peer, tr__sim_op(g, recv)->microbatch);
   g->node[send].partner = recv;
   g->node[recv].partner = send;
   g->node[recv].missing += !g->costs->one_stream; // there, whoever comes first waits for the other
@@ -199,9 +198,10 @@ static tr_status pair_messages(tr__sim_graph *g, uint32_t *at, uint32_t *chain) 
     if (tr__sim_op(g, i)->kind == TR_OP_RECV && g->node[i].partner == TR__SIM_NONE) {
       const int rank = g->node[i].rank;
       const tr_ring *ring = &g->program[rank]->ring[tr__sim_op(g, i)->ring];
-      return tr_error(TR_ERR_PLAN,
-                      "rank %d: operation %u receives %s behind stage %d of micro-batch %d, which rank %d never sends",
-                      rank, i - g->base[rank], role_name(ring), ring->stage, tr__sim_op(g, i)->microbatch, ring->peer);
+      return tr_error(
+          TR_ERR_PLAN,
+          "rank %d: operation %u receives %s behind stage %d of micro-batch %d, which rank %d never sends", rank,
+          i - g->base[rank], role_name(ring), ring->stage, tr__sim_op(g, i)->microbatch, ring->peer);
     }
   return TR_OK;
 }
@@ -226,7 +226,8 @@ static tr_status build(tr__sim_graph *g) {
   return add_messages(g);
 }
 
-tr_status tr__sim_graph_build(const tr_program *const *program, int p, const tr_sim_costs *costs, tr__sim_graph *out) {
+tr_status tr__sim_graph_build(const tr_program *const *program, int p, const tr_sim_costs *costs,
+                              tr__sim_graph *out) {
   *out = (tr__sim_graph){.program = program, .costs = costs, .p = p};
   tr_status status = build(out);
   if (status < 0) tr__sim_graph_destroy(out);

@@ -57,9 +57,9 @@ typedef struct tr_sim_result {
   int64_t messages;
   tr_sim_rank *rank;    // [p]
   tr_sim_event **event; // [p][operations of that rank's program]
-  int **ring_parked;    // [p][rings of that rank's program] most messages that had arrived there and were not read yet
-  uint32_t *critical;   // pairs (rank, operation): what the makespan consists of, from its end to its start
-  uint32_t ncritical;   // pairs
+  int **ring_parked;  // [p][rings of that rank's program] most messages that had arrived there and were not read yet
+  uint32_t *critical; // pairs (rank, operation): what the makespan consists of, from its end to its start
+  uint32_t ncritical; // pairs
 } tr_sim_result;
 
 // TR_ERR_PLAN when a message has no partner, or the programs wait for each other for ever, with the operation at which each
