@@ -20,6 +20,7 @@
 // What the CHOICE settings hold, named after their words in the table. (optim.kind, lr.kind, comm.grad_sync and
 // run.launch are the enums of their modules.)
 typedef enum tr_compute_choice { TR_COMPUTE_F32, TR_COMPUTE_BF16 } tr_compute_choice;
+typedef enum tr_wire_choice { TR_WIRE_AUTO, TR_WIRE_F32, TR_WIRE_BF16 } tr_wire_choice;
 typedef enum tr_order_choice { TR_ORDER_TREE, TR_ORDER_ANY } tr_order_choice;
 typedef enum tr_weights_choice { TR_WEIGHTS_AUTO, TR_WEIGHTS_RANDOM } tr_weights_choice;
 typedef enum tr_family_choice {
@@ -59,10 +60,12 @@ typedef struct tr_train_config {
   } batch; // micro -1: as much as divides and fits 80 % of the memory
   struct {
     int64_t dp, tp, pp, cp, zero; // dp -1: what is left of the ranks
-    char *map;
+    int64_t chunks, group;        // 0: as the schedule has them
+    char *map, *schedule, *stages;
   } parallel;
   struct {
     int compute, grad_wire; // tr_compute_choice
+    int stage_wire;         // tr_wire_choice
   } precision;
   struct {
     int recompute, pack; // tr_recompute, flag
