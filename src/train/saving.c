@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saving a run. Every rank holds the same state with plain data parallelism; each writes its share of it (saver.h), all in
-// the same files whatever the number of ranks. What is not a tensor is trainer.json: the step decides the samples, the
+// Saving a run. Ranks of one data group hold the same state, the places of a pipeline different parts of it (parts_of_ranks);
+// each writes its share of what it has (saver.h), all in the same files whatever the layout. What is not a tensor is trainer.json: the step decides the samples, the
 // learning rate and every random number; the ledger proves which samples were used; the contract says what decided the bits.
 #include "train/saving_internal.h"
 #include "trireme/base/clock.h"
@@ -37,34 +37,62 @@ static int count_own(const tr_train_plan *plan) {
   return tr__state_buffers(NULL, plan, tr__train_type(plan->config), prefix, base);
 }
 
-static tr_safetensors_item item_of(const tr_train_plan *plan, int i, const char *name, tr_dtype type,
-                                   const void *base) {
-  size_t offset = (size_t)plan->layout.param_offset[i] * tr_dtype_size(type);
-  return (tr_safetensors_item){.name = name,
-                               .type = type,
-                               .stored_type = type,
-                               .shape = tr_model_param(plan->model, i)->shape,
-                               .data = base ? (const char *)base + offset : NULL};
+static tr_safetensors_item item_of(const tr_train_plan *plan, int i, const char *name, tr_dtype type) {
+  return (tr_safetensors_item){
+      .name = name, .type = type, .stored_type = type, .shape = tr_model_param(plan->model, i)->shape};
+}
+
+// Where this rank has the parameters of its part, among n items of the whole model's.
+static void point_at(tr_safetensors_item *item, const tr_train_part *part, const void *base) {
+  for (int i = 0; i < part->layout.nparam; i++) {
+    tr_safetensors_item *own = &item[tr_model_whole_param(part->model, i)];
+    own->data = (const char *)base + (size_t)part->layout.param_offset[i] * tr_dtype_size(own->type);
+  }
 }
 
 static void list_tensors(saved_files *f, const tr_train_plan *plan, const tr__trainer *t) {
-  int n = plan->layout.nparam;
+  int n = tr_model_params(plan->model);
   const char *prefix[TR_OPTIM_MAX_STATE + 1];
   float *base[TR_OPTIM_MAX_STATE + 1];
   tr_dtype type = tr__train_type(plan->config);
   for (int i = 0; i < n; i++) {
-    f->item[i] = item_of(plan, i, tr_model_param(plan->model, i)->name, type, t ? tr_run_weights(t->run) : NULL);
+    f->item[i] = item_of(plan, i, tr_model_param(plan->model, i)->name, type);
     f->item[i].transpose = tr_model_param(plan->model, i)->transposed;
   }
+  if (t) point_at(f->item, t->part, tr_run_weights(t->run));
   int nbuffer = tr__state_buffers(t, plan, type, prefix, base);
-  for (int b = 0; b < nbuffer; b++)
+  for (int b = 0; b < nbuffer; b++) {
     for (int i = 0; i < n; i++) {
       char *own = f->name[b * n + i];
       snprintf(own, SAVED_NAME_BYTES, "%s.%s", prefix[b], tr_model_param(plan->model, i)->name);
-      f->item[n + b * n + i] = item_of(plan, i, own, TR_F32, base[b]);
+      f->item[n + b * n + i] = item_of(plan, i, own, TR_F32);
     }
+    if (t) point_at(&f->item[n + b * n], t->part, base[b]);
+  }
   f->nitem[SAVED_MODEL] = (size_t)n;
   f->nitem[SAVED_OPTIMIZER] = (size_t)(nbuffer * n);
+}
+
+// Which places of a pipeline have which tensors. Those with the same stages are one side, and a parameter that several sides
+// have is the first one's.
+static tr_status parts_of_ranks(saved_files *f, const tr_train_plan *plan) {
+  const int pp = plan->mesh.degree[TR_AXIS_PP], n = tr_model_params(plan->model);
+  const size_t ntensor = f->nitem[SAVED_MODEL] + f->nitem[SAVED_OPTIMIZER];
+  const int mirrored = plan->schedule.p && plan->schedule.map == TR_STAGES_BOTH;
+  if (pp == 1) return TR_OK;
+  f->writer_side = calloc((size_t)plan->config->run.ranks, sizeof *f->writer_side);
+  f->held = calloc(ntensor, sizeof *f->held);
+  if (!f->writer_side || !f->held) return tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
+  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) {
+    int place = tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP);
+    f->writer_side[rank] = mirrored && place >= pp / 2 ? pp - 1 - place : place;
+  }
+  for (int place = pp - 1; place >= 0; place--) // the first one has the last word
+    for (int i = 0; i < plan->part[place].layout.nparam; i++)
+      f->held[tr_model_whole_param(plan->part[place].model, i)] =
+          mirrored && place >= pp / 2 ? pp - 1 - place : place;
+  for (size_t k = (size_t)n; k < ntensor; k++) f->held[k] = f->held[k % (size_t)n];
+  return TR_OK;
 }
 
 static void add_text(saved_files *f, const char *name, int *place) {
@@ -103,12 +131,13 @@ static tr_status list_set(saved_files *f, int set, const char *name, uint64_t li
 }
 
 tr_status tr__saved_files_make(const tr_train_plan *plan, const tr__trainer *t, saved_files *f) {
-  size_t n = (size_t)plan->layout.nparam, nown = (size_t)count_own(plan) * n;
+  size_t n = (size_t)tr_model_params(plan->model), nown = (size_t)count_own(plan) * n;
   *f = (saved_files){0};
   f->item = calloc(n + nown, sizeof *f->item);
   f->name = calloc(nown + 1, sizeof *f->name);
   if (!f->item || !f->name) return tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
   list_tensors(f, plan, t);
+  TR_TRY(parts_of_ranks(f, plan));
   uint64_t limit = (uint64_t)plan->config->checkpoint.shard;
   TR_TRY(list_set(f, SAVED_MODEL, "model", limit));
   TR_TRY(list_set(f, SAVED_OPTIMIZER, "optimizer", limit));
@@ -121,6 +150,8 @@ tr_status tr__saved_files_make(const tr_train_plan *plan, const tr__trainer *t, 
 void tr__saved_files_free(saved_files *f) {
   free(f->item);
   free(f->name);
+  free(f->writer_side);
+  free(f->held);
   for (int i = 0; i < 2; i++) free(f->index[i]);
   for (int i = 0; i < f->nside; i++) free(f->side_text[i]);
   *f = (saved_files){0};
@@ -133,7 +164,9 @@ static void saver_options(const tr_train_plan *plan, const saved_files *f, int w
                             .file = f->file,
                             .nfile = f->nfile,
                             .writer = writer,
-                            .nwriter = plan->mesh.degree[TR_AXIS_DP],
+                            .nwriter = (int)c->run.ranks,
+                            .side = f->writer_side,
+                            .held = f->held,
                             .background = c->checkpoint.background,
                             // A rank that dies or stops is seen by the launcher well before.
                             .deadline = 3 * c->run.deadline};
@@ -147,22 +180,18 @@ static size_t list_bytes(const saved_files *files) {
   return sizeof(struct tr__saving) + ntensor * (sizeof(tr_safetensors_item) + SAVER_BYTES) + own * SAVED_NAME_BYTES;
 }
 
-tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
+tr_status tr__state_bytes(const tr_train_plan *plan, size_t *each, size_t *lists) {
   saved_files files;
-  tr__state_sizes sizes = {0};
   tr_status status = tr__saved_files_make(plan, NULL, &files);
-  for (int w = 0; w < plan->mesh.degree[TR_AXIS_DP] && status == TR_OK; w++) {
+  for (int w = 0; w < (int)plan->config->run.ranks && status == TR_OK; w++) {
     tr_saver_options options;
     saver_options(plan, &files, w, &options);
     options.folder = "checkpoints"; // sizes depend neither on where nor on who
     options.job = 1;
-    size_t own = tr_saver_bytes(&options);
-    sizes.all += own;
-    if (own > sizes.most) sizes.most = own;
+    each[w] = tr_saver_bytes(&options);
   }
-  if (status == TR_OK) sizes.lists = list_bytes(&files);
+  if (status == TR_OK) *lists = list_bytes(&files);
   tr__saved_files_free(&files);
-  if (status == TR_OK) *out = sizes;
   return status;
 }
 

@@ -77,7 +77,7 @@ static void piece_begin(void *user, int piece, const tr_op *op, const tr_model_i
   (void)input;
   const tr__trainer *t = user;
   struct tr__timing *m = t->timing;
-  int32_t index = op->phase == TR_PHASE_EVAL ? TR__NO_OP : (int32_t)(op - t->plan->program.op);
+  int32_t index = op->phase == TR_PHASE_EVAL ? TR__NO_OP : (int32_t)(op - t->part->program.op);
   const int64_t step = t->step + (index != TR__NO_OP); // an evaluation comes when its step is counted
   open_slice(m, (tr__event){.kind = TR__EVENT_PIECE, .step = step, .op = index, .piece = piece});
 }
@@ -88,7 +88,7 @@ static void piece_end(void *user, int piece, const tr_op *op, const tr_model_inp
   tr__event event = close_slice(m);
   if (op->phase == TR_PHASE_EVAL) return;
   m->compute_ns += event.end - event.begin;
-  if (m->profile) tr__profile_piece(m->profile, t->plan, piece, op, input, event.end - event.begin);
+  if (m->profile) tr__profile_piece(m->profile, t, piece, op, input, event.end - event.begin);
 }
 
 void tr__timing_observe(tr__trainer *t, tr_run_options *options) {
@@ -133,8 +133,7 @@ static double resident_bytes(int fd) {
 }
 
 static double arena_bytes(tr__trainer *t) {
-  const tr_train_plan *plan = t->plan;
-  return (double)(plan->rank_nbyte - plan->arena_nbyte + tr_comm_arena(t->comm)->used);
+  return (double)(t->part->rank_nbyte - t->part->arena_nbyte + tr_comm_arena(t->comm)->used);
 }
 
 void tr__timing_program(tr__trainer *t, const tr_step_result *result) {
@@ -179,12 +178,12 @@ tr_status tr__timing_open(tr__trainer *t) {
   if (!m) return tr_error(TR_ERR_MEMORY, "no memory to measure times with");
   m->memory_fd = -1;
   m->ring = t->trace ? tr__trace_ring(t->trace, t->rank) : &m->own;
-  if (t->rank == 0 && plan->config->run.profile > 0) TR_TRY(tr__profile_open(plan, &m->profile));
+  if (t->rank == 0 && plan->config->run.profile > 0) TR_TRY(tr__profile_open(t, &m->profile));
   if (t->trace) {
     m->memory_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     return tr__trace_join(t);
   }
-  m->own.under_way = calloc(plan->program.nop + 1, sizeof *m->own.under_way);
+  m->own.under_way = calloc(t->part->program.nop + 1, sizeof *m->own.under_way);
   return m->own.under_way ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory to measure times with");
 }
 

@@ -83,7 +83,8 @@ typedef struct tr__cost {
 // Of one call of a piece's functions. Bytes: every port and parameter that the pass touches, read or written once. FLOPs
 // of the backward pass: twice those of the forward pass for products, 2.5 times for attention, which computes its scores
 // again, 3 times for the last piece, whose forward pass leaves everything to the backward pass.
-tr__cost tr__piece_cost(const tr_train_plan *plan, int piece, tr__pass pass, const tr_model_input *input);
+tr__cost tr__piece_cost(const tr_train_plan *plan, const tr_model *model, int piece, tr__pass pass,
+                        const tr_model_input *input);                      // `model`: the plan's, or a part of it
 double tr__op_bytes(const tr_train_plan *plan, int rank, const tr_op *op); // communication: bytes of its buffer
 
 // ---- profile.c
@@ -107,9 +108,9 @@ struct tr__profile {
   int nrow;
   tr__table window, total;
 };
-tr_status tr__profile_open(const tr_train_plan *plan, struct tr__profile **out);
+tr_status tr__profile_open(const tr__trainer *t, struct tr__profile **out);
 void tr__profile_close(struct tr__profile *profile); // NULL allowed
-void tr__profile_piece(struct tr__profile *profile, const tr_train_plan *plan, int piece, const tr_op *op,
+void tr__profile_piece(struct tr__profile *profile, const tr__trainer *t, int piece, const tr_op *op,
                        const tr_model_input *input, int64_t ns);
 // A state operation, or a communication operation that the compute lane waited `ns` for.
 void tr__profile_op(struct tr__profile *profile, const tr__trainer *t, const tr_op *op, int64_t ns,

@@ -32,6 +32,7 @@ typedef struct slice {
 typedef struct writer {
   const struct tr__trace *trace;
   const tr_train_plan *plan;
+  const tr_train_part *part; // of the rank
   const char *path;
   int fd, rank;
   tr_status status;
@@ -97,7 +98,7 @@ static int lane_of(const writer *w, const tr__event *event) {
   if (event->kind == TR__EVENT_WRITE) return LANE_WRITE;
   if (event->kind >= TR__EVENT_ARENAS) return LANE_COUNTERS;
   if (event->kind == TR__EVENT_PIECE) return LANE_COMPUTE;
-  return w->plan->program.op[event->op].lane == TR_LANE_COMM ? LANE_COMM : LANE_COMPUTE;
+  return w->part->program.op[event->op].lane == TR_LANE_COMM ? LANE_COMM : LANE_COMPUTE;
 }
 
 static void add_slice(writer *w, const tr__event *event, int unfinished) {
@@ -126,7 +127,7 @@ static void spread_comm(writer *w) {
 
 // The oldest event of a full ring may have been half replaced when its rank was killed.
 static tr_status collect(writer *w, const tr__ring *ring) {
-  const uint32_t nop = w->plan->program.nop;
+  const uint32_t nop = w->part->program.nop;
   uint64_t count = ring->count, kept = count < ring->capacity ? count : ring->capacity - 1;
   uint32_t depth = ring->depth < TR__OPEN_SLICES ? ring->depth : TR__OPEN_SLICES;
   w->slice = calloc(2 * (kept + depth) + nop + 1, sizeof *w->slice);
@@ -151,7 +152,7 @@ static tr_status collect(writer *w, const tr__ring *ring) {
 static void put_units(writer *w, const tr_op *op) {
   if (op->unit_end <= op->unit_begin) return;
   tr_text_append(&w->text, ",\"units\":\"%d..%d\",\"first_unit\":", op->unit_begin, op->unit_end - 1);
-  put_string(&w->text, tr_model_unit_name(w->plan->model, op->unit_begin));
+  put_string(&w->text, tr_model_unit_name(w->part->model, op->unit_begin));
 }
 
 static void put_group(writer *w, const tr_op *op) {
@@ -163,7 +164,7 @@ static void put_group(writer *w, const tr_op *op) {
 }
 
 static void put_op(writer *w, const tr__event *e) {
-  const tr_op *op = &w->plan->program.op[e->op];
+  const tr_op *op = &w->part->program.op[e->op];
   int comm = op->lane == TR_LANE_COMM;
   const char *role = comm ? tr__role_name(op->role) : "";
   tr_text_append(&w->text, ",\"name\":\"%s%s%s\",\"cat\":\"%s\",\"args\":{\"step\":%" PRId64 ",\"op\":%d",
@@ -176,8 +177,8 @@ static void put_op(writer *w, const tr__event *e) {
 }
 
 static void put_piece(writer *w, const tr__event *e) {
-  const tr_piece *piece = tr_model_piece(w->plan->model, e->piece);
-  const tr_op *op = e->op == TR__NO_OP ? NULL : &w->plan->program.op[e->op];
+  const tr_piece *piece = tr_model_piece(w->part->model, e->piece);
+  const tr_op *op = e->op == TR__NO_OP ? NULL : &w->part->program.op[e->op];
   tr_text_append(&w->text, ",\"name\":");
   put_string(&w->text, piece->name);
   tr_text_append(&w->text, ",\"cat\":\"piece\",\"args\":{\"kind\":");
@@ -251,7 +252,7 @@ static void put_arrow(writer *w, const slice *from, const slice *to) {
 
 // Every edge of the program between lanes whose two ends are here, step by step.
 static tr_status put_arrows(writer *w) {
-  const tr_program *program = &w->plan->program;
+  const tr_program *program = &w->part->program;
   int64_t first = INT64_MAX, last = INT64_MIN;
   for (size_t i = 0; i < w->nslice; i++) {
     if (w->slice[i].event.kind != TR__EVENT_OP) continue;
@@ -321,6 +322,7 @@ static void put_names(writer *w, const tr__ring *ring) {
 static void put_rank(writer *w, int rank) {
   const tr__ring *ring = tr__trace_ring(w->trace, rank);
   w->rank = rank;
+  w->part = tr_train_part_of(w->plan, rank);
   // An offset within its error is none.
   w->shift = w->trace->begin;
   if (llabs(ring->clock_offset) > ring->clock_error) w->shift += ring->clock_offset;

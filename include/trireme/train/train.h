@@ -33,7 +33,9 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 
 // Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, ranks and observers, which
 // the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL: none.
-void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out);
+void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *out);
+// Which of those that sum their gradients together a rank is; step.dp of the plan is how many they are.
+int tr_train_gradient_place(const tr_train_plan *plan, int rank);
 tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
 
 // ---- loss curves
