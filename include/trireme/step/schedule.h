@@ -57,8 +57,8 @@ void tr_schedule_destroy(tr_schedule *schedule);
 // Names that tr_schedule_build knows, in the order of the list above, with one line on each; NULL behind the last.
 const char *tr_schedule_known(int i, const char **what);
 
-int tr_schedule_rank(const tr_schedule *schedule, int stage,
-                     int microbatch);                                   // who does this stage for this micro-batch
+// Who does this stage for this micro-batch.
+int tr_schedule_rank(const tr_schedule *schedule, int stage, int microbatch);
 int tr_schedule_direction(const tr_schedule *schedule, int microbatch); // 1: map `both`, second half; else 0
 // Stages of a rank, ascending; `stage` has room for v. Returns how many.
 int tr_schedule_stages(const tr_schedule *schedule, int rank, int *stage);
@@ -68,6 +68,7 @@ int tr_schedule_stages(const tr_schedule *schedule, int rank, int *stage);
 // head operation and the input that it lacks). TR_ERR_PLAN.
 tr_status tr_schedule_check(const tr_schedule *schedule);
 // Whether every stage's weight gradients are added in ascending order of micro-batches: such schedules give the same bits.
+// Never with map `both`, where each copy of a stage has a sum of its own.
 int tr_schedule_ascends(const tr_schedule *schedule);
 
 // Micro-batches alive at once, exactly, whatever the timing. A chunk is alive from the start of its F to the end of its B, or of
@@ -79,8 +80,10 @@ void tr_schedule_peaks(const tr_schedule *schedule, tr_hold hold, int *rank_peak
 // ---- PyTorch's token form: one line per rank, "0F0,0F1,,0B0,(1F2;0B1)OVERLAP_F_B" ("1I0,1W0" for a split pass). A file of
 // ours begins with a line of what the tokens cannot say: "# trireme schedule 1, name zb_h1, p 4, S 4, m 8, map linear, B full".
 
-// Without that line: p from the lines, S, m, v and map from the tokens, `B full` assumed; with I and W tokens beside tokens BW
-// refused, since B then may mean either. Checked (tr_schedule_check). TR_ERR_PLAN or TR_ERR_IO names file, line and token.
+// Without that line: p from the lines, S, m, v and map from the tokens, `B full` assumed and tokens BW refused, since B then may
+// mean either. `B input` reads files in which B is the half for inputs and BW the whole. Other lines that begin with # are
+// passed over, and empty tokens (idle slots) too. Checked (tr_schedule_check). TR_ERR_PLAN or TR_ERR_IO names file, line and
+// token; `name` in messages, and for a schedule without a name.
 tr_status tr_schedule_read(const char *path, tr_schedule *out);
 tr_status tr_schedule_parse(const char *name, const char *text, tr_schedule *out);
 void tr_schedule_print(const tr_schedule *schedule, int header, tr_text *out);
