@@ -159,9 +159,20 @@ static double packing_bytes(const tr_train_plan *plan, int rank, const tr_op *op
   return (double)sum / (plan->step.zero ? plan->step.dp : 1);
 }
 
-// All but gradients is a number from each rank; what ranks share needs no copy.
+// What a stage hands on: one activation of all rows, or its gradient.
+static double message_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
+  const tr_train_part *part = tr_train_part_of(plan, rank);
+  const tr_model_boundary *boundary = &part->boundary[op->chunk];
+  int leaves = (op->kind == TR_OP_SEND) == (op->role == TR_ROLE_ACTIVATION);
+  const tr_value *value = tr_model_value(part->model, leaves ? boundary->out : boundary->in);
+  return (double)plan->micro * (double)plan->config->data.sequence * (double)value->width *
+         (double)tr_dtype_size(tr__stage_type(plan->config));
+}
+
+// All but gradients and messages is a number from each rank; what ranks share needs no copy.
 static double comm_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
   const tr_train_config *c = plan->config;
+  if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return message_bytes(plan, rank, op);
   const int64_t *start = tr_train_part_of(plan, rank)->layout.unit_start;
   if (op->role != TR_ROLE_GRADIENT) return (double)plan->step.dp * sizeof(double);
   tr_dtype wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : tr_wide(tr__train_type(c));

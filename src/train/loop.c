@@ -187,6 +187,7 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   pause_rates(t, pause);
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
   if (log) TR_TRY(tr__memory_count(t));
+  if (log) TR_TRY(tr__bubble_count(t));
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
   pause = tr_clock_ns();
@@ -239,6 +240,7 @@ static tr_status train_loop(tr__trainer *t) {
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
   while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
   TR_TRY(tr__profile_end(t));
+  tr__bubble_end(t);
   TR_TRY(tr__memory_end(t));
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",

@@ -162,6 +162,11 @@ tr_dtype tr__train_type(const tr_train_config *config) {
   return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
 }
 
+tr_dtype tr__stage_type(const tr_train_config *config) {
+  if (config->precision.stage_wire == TR_WIRE_AUTO) return tr__train_type(config);
+  return config->precision.stage_wire == TR_WIRE_BF16 ? TR_BF16 : TR_F32;
+}
+
 static void plan_rules(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   plan->optim = (tr_optim){.kind = (tr_optim_kind)c->optim.kind,

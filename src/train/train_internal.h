@@ -14,6 +14,7 @@
 
 tr_model_input tr__batch_input(const tr_batch *batch);  // the view of a batch that pieces get; owns nothing
 tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
+tr_dtype tr__stage_type(const tr_train_config *config); // of what travels between stages
 
 // ---- the parts of a plan, in this order
 tr_status tr__plan_from(tr_train_plan *plan, const tr_options *options);      // plan_model.c
@@ -125,6 +126,15 @@ void tr__timing_wrote(tr__trainer *t, int64_t begin,
 // Communication: time of programs outside pieces and state operations, that is moving data and waiting, as a multiple of
 // the time inside them, since the last call; -1: not known.
 double tr__timing_rho(tr__trainer *t);
+
+// ---- bubble.c: the share of a pipeline's step that its ranks compute nothing
+typedef struct tr__simulated {
+  int64_t makespan; // ns of a step; 0: not simulated yet
+  double bubble;
+} tr__simulated;
+tr_status tr__bubble_count(tr__trainer *t); // collective: what all ranks measured since the last time
+int tr__bubble_say(const tr__trainer *t, double *measured, tr__simulated *simulated); // rank 0; 0: nothing to say
+void tr__bubble_end(const tr__trainer *t);                                            // the last line about it
 
 // ---- trace.c: the run's trace (run.trace), kept in memory that outlives the ranks
 size_t tr__trace_bytes(const tr_train_plan *plan); // per rank; 0 without a trace
