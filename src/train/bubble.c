@@ -39,9 +39,10 @@ void tr__bubble_close(struct tr__bubble *b) {
   free(b);
 }
 
-void tr__bubble_op(struct tr__bubble *b, uint32_t index, const tr_op *op, int64_t ns) {
+void tr__bubble_op(struct tr__bubble *b, uint32_t index, const tr_op *op, int64_t ns, int64_t kernels) {
   if (op->lane == TR_LANE_COMPUTE) b->busy += ns;
-  if (b->seen >= WARM_STEPS && b->seen < WARM_STEPS + COST_STEPS) tr__costs_add(&b->own, b->place, index, ns);
+  if (b->seen >= WARM_STEPS && b->seen < WARM_STEPS + COST_STEPS)
+    tr__costs_add(&b->own, b->place, index, ns, kernels);
 }
 
 void tr__bubble_step(struct tr__bubble *b, int64_t program_ns) {
@@ -70,13 +71,13 @@ static tr_status simulate(const tr__trainer *t, struct tr__bubble *b) {
   const size_t n = b->own.first[t->plan->mesh.degree[TR_AXIS_PP]];
   tr_sim_result result;
   memcpy(b->costs.sum, b->own.sum, n * sizeof *b->costs.sum);
-  TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), b->costs.sum, b->costs.sum, 2 * n, TR_I64, TR_SUM, NULL));
+  TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), b->costs.sum, b->costs.sum, 3 * n, TR_I64, TR_SUM, NULL));
   b->agreed = b->seen >= WARM_STEPS + COST_STEPS;
   if (t->rank != 0) return TR_OK;
   TR_TRY(tr__costs_simulate(&b->costs, &result));
   b->simulated = (tr__simulated){.makespan = result.makespan, .bubble = result.bubble};
   tr_sim_result_destroy(&result);
-  return TR_OK;
+  return tr__costs_kernels(&b->costs, &b->simulated.kernels);
 }
 
 tr_status tr__bubble_count(tr__trainer *t) {
@@ -94,14 +95,19 @@ int tr__bubble_say(const tr__trainer *t, double *measured, tr__simulated *simula
   return 1;
 }
 
-void tr__bubble_end(const tr__trainer *t) {
+tr_status tr__bubble_end(const tr__trainer *t) {
   const struct tr__bubble *b = t->timing ? t->timing->bubble : NULL;
   char took[32], would[32];
-  if (!b || t->rank != 0 || b->all_steps == 0 || b->simulated.makespan == 0) return;
+  if (!b || t->rank != 0 || b->all_steps == 0 || b->simulated.makespan == 0) return TR_OK;
   double step = (double)b->all_program / (double)(b->all_steps * tr_comm_size(t->comm));
   double bubble = 1 - (double)b->all_busy / (double)b->all_program;
   tr_format_duration(took, sizeof took, step * 1e-9);
   tr_format_duration(would, sizeof would, (double)b->simulated.makespan * 1e-9);
+  double simulated = (double)b->simulated.makespan, kernels = (double)b->simulated.kernels;
   printf("step    %s measured, %s simulated (%+.1f%%), bubble %.1f%% measured, %.1f%% simulated\n", took, would,
-         100 * ((double)b->simulated.makespan / step - 1), 100 * bubble, 100 * b->simulated.bubble);
+         100 * (simulated / step - 1), 100 * bubble, 100 * b->simulated.bubble);
+  return tr__metrics_append(t, json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "event", "pipeline", "step",
+                                         (json_int_t)t->step, "steps", (json_int_t)b->all_steps, "step_s",
+                                         step * 1e-9, "step_simulated_s", simulated * 1e-9, "step_kernels_s",
+                                         kernels * 1e-9, "bubble", bubble, "bubble_simulated", b->simulated.bubble));
 }

@@ -240,7 +240,7 @@ static tr_status train_loop(tr__trainer *t) {
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
   while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
   TR_TRY(tr__profile_end(t));
-  tr__bubble_end(t);
+  TR_TRY(tr__bubble_end(t));
   TR_TRY(tr__memory_end(t));
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",

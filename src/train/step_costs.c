@@ -60,14 +60,15 @@ void tr__costs_close(tr__costs *costs) {
   *costs = (tr__costs){0};
 }
 
-void tr__costs_add(tr__costs *costs, int place, uint32_t op, int64_t ns) {
+void tr__costs_add(tr__costs *costs, int place, uint32_t op, int64_t ns, int64_t kernels) {
   const tr_op *o = &costs->plan->part[place].program.op[op];
   tr__cost_sum *sum = &costs->sum[costs->first[place] + costs->class_of[place][op]];
   if (o->lane == TR_LANE_COMPUTE) {
     sum->ns += ns;
+    sum->kernels += kernels;
     sum->count++;
   } else if (sum->count == 0 || ns < sum->ns) {
-    *sum = (tr__cost_sum){ns, 1};
+    *sum = (tr__cost_sum){.ns = ns, .count = 1};
   }
 }
 
@@ -95,14 +96,34 @@ static int64_t message_cost(const tr__costs *costs) {
   return least < INT64_MAX ? least : 0;
 }
 
-tr_status tr__costs_simulate(tr__costs *costs, tr_sim_result *out) {
+static int64_t kernel_cost(void *user, int rank, uint32_t index, const tr_op *op) {
+  (void)op;
+  const tr__costs *costs = user;
+  const tr__cost_sum *sum = &costs->sum[costs->first[rank] + costs->class_of[rank][index]];
+  return sum->count > 0 ? sum->kernels / sum->count : 0;
+}
+
+static tr_status simulate(tr__costs *costs, const tr_sim_costs *sim, tr_sim_result *out) {
   const tr_train_plan *plan = costs->plan;
   const int pp = plan->mesh.degree[TR_AXIS_PP];
   const tr_program **program = malloc((size_t)pp * sizeof *program);
   if (!program) return tr_error(TR_ERR_MEMORY, "no memory to simulate a step");
   for (int r = 0; r < pp; r++) program[r] = &plan->part[r].program;
-  const tr_sim_costs sim = {.op = op_cost, .user = costs, .latency = message_cost(costs)};
-  tr_status status = tr_sim_run(program, pp, &sim, out);
+  tr_status status = tr_sim_run(program, pp, sim, out);
   free(program);
   return status;
+}
+
+tr_status tr__costs_simulate(tr__costs *costs, tr_sim_result *out) {
+  const tr_sim_costs sim = {.op = op_cost, .user = costs, .latency = message_cost(costs)};
+  return simulate(costs, &sim, out);
+}
+
+tr_status tr__costs_kernels(tr__costs *costs, int64_t *makespan) {
+  const tr_sim_costs sim = {.op = kernel_cost, .user = costs};
+  tr_sim_result result;
+  TR_TRY(simulate(costs, &sim, &result));
+  *makespan = result.makespan;
+  tr_sim_result_destroy(&result);
+  return TR_OK;
 }

@@ -38,6 +38,7 @@ static void op_begin(void *user, int64_t step, uint32_t index, const tr_op *op) 
     return;
   }
   m->computing = 1;
+  m->piece_ns = 0;
   open_slice(m, (tr__event){.kind = TR__EVENT_OP, .step = step + 1, .op = (int32_t)index, .piece = -1});
 }
 
@@ -55,7 +56,7 @@ static void end_comm(const tr__trainer *t, uint32_t index, const tr_op *op) {
   int64_t waited = m->computing ? 0 : event.end - m->idle_since;
   m->idle_since = event.end;
   if (m->profile) tr__profile_op(m->profile, t, op, waited, event.end - event.begin);
-  if (m->bubble) tr__bubble_op(m->bubble, index, op, event.end - event.begin);
+  if (m->bubble) tr__bubble_op(m->bubble, index, op, event.end - event.begin, 0);
 }
 
 static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
@@ -69,9 +70,10 @@ static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
   tr__event event = close_slice(m);
   m->computing = 0;
   m->idle_since = event.end;
-  if (m->bubble) tr__bubble_op(m->bubble, index, op, event.end - event.begin);
+  const int64_t took = event.end - event.begin, kernels = op->kind <= TR_OP_R ? m->piece_ns : took;
+  if (m->bubble) tr__bubble_op(m->bubble, index, op, took, kernels);
   if (op->kind <= TR_OP_R) return; // made of pieces
-  m->compute_ns += event.end - event.begin;
+  m->compute_ns += took;
   if (m->profile) tr__profile_op(m->profile, t, op, event.end - event.begin, 0);
 }
 
@@ -90,6 +92,7 @@ static void piece_end(void *user, int piece, const tr_op *op, const tr_model_inp
   tr__event event = close_slice(m);
   if (op->phase == TR_PHASE_EVAL) return;
   m->compute_ns += event.end - event.begin;
+  m->piece_ns += event.end - event.begin;
   if (m->profile) tr__profile_piece(m->profile, t, piece, op, input, event.end - event.begin);
 }
 

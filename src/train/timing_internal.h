@@ -90,7 +90,7 @@ double tr__op_bytes(const tr_train_plan *plan, int rank, const tr_op *op); // co
 
 // ---- step_costs.c: what a pipeline's operations took, as costs for the simulator
 typedef struct tr__cost_sum {
-  int64_t ns, count;
+  int64_t ns, kernels, count; // kernels: of the time, inside pieces and state operations
 } tr__cost_sum;
 typedef struct tr__costs {
   const tr_train_plan *plan;
@@ -100,15 +100,17 @@ typedef struct tr__costs {
 } tr__costs;
 tr_status tr__costs_open(const tr_train_plan *plan, tr__costs *out);
 void tr__costs_close(tr__costs *costs);
-void tr__costs_add(tr__costs *costs, int place, uint32_t op, int64_t ns);
+void tr__costs_add(tr__costs *costs, int place, uint32_t op, int64_t ns, int64_t kernels);
 int64_t tr__costs_of(const tr__costs *costs, int place, uint32_t op); // ns; 0: never seen
 tr_status tr__costs_simulate(tr__costs *costs, tr_sim_result *out);   // ticks are ns
+// Makespan in ns if nothing took time but kernels.
+tr_status tr__costs_kernels(tr__costs *costs, int64_t *makespan);
 
 // ---- bubble.c: how much of a step a pipeline's ranks wait, on all ranks
 struct tr__bubble;
 tr_status tr__bubble_open(const tr__trainer *t, struct tr__bubble **out);
 void tr__bubble_close(struct tr__bubble *bubble); // NULL allowed
-void tr__bubble_op(struct tr__bubble *bubble, uint32_t index, const tr_op *op, int64_t ns);
+void tr__bubble_op(struct tr__bubble *bubble, uint32_t index, const tr_op *op, int64_t ns, int64_t kernels);
 void tr__bubble_step(struct tr__bubble *bubble, int64_t program_ns);
 
 // ---- trace_predicted.c: a pipeline's step as simulated, beside the last one of a trace
@@ -170,6 +172,7 @@ struct tr__timing {
   int computing;                  // a compute operation is under way
   int64_t idle_since;             // the compute lane, otherwise
   int64_t compute_ns, program_ns; // since the last log line
+  int64_t piece_ns;               // of the operation under way
   int memory_fd;                  // /proc/self/statm, -1: none
 };
 

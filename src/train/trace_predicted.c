@@ -61,7 +61,7 @@ static int is_compared(const tr__prediction *p, int64_t step) { return step >= p
 
 static void take_op(tr__prediction *p, int place, const tr__event *e) {
   const tr_op *op = &p->costs.plan->part[place].program.op[e->op];
-  if (is_cost(p, e->step)) tr__costs_add(&p->costs, place, (uint32_t)e->op, e->end - e->begin);
+  if (is_cost(p, e->step)) tr__costs_add(&p->costs, place, (uint32_t)e->op, e->end - e->begin, 0);
   if (!is_compared(p, e->step) || op->lane != TR_LANE_COMPUTE) return;
   p->measured[op->kind].ns += e->end - e->begin;
   p->measured[op->kind].count++;

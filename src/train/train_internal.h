@@ -130,11 +130,12 @@ double tr__timing_rho(tr__trainer *t);
 // ---- bubble.c: the share of a pipeline's step that its ranks compute nothing
 typedef struct tr__simulated {
   int64_t makespan; // ns of a step; 0: not simulated yet
+  int64_t kernels;  // the same if nothing took time but kernels
   double bubble;
 } tr__simulated;
 tr_status tr__bubble_count(tr__trainer *t); // collective: what all ranks measured since the last time
 int tr__bubble_say(const tr__trainer *t, double *measured, tr__simulated *simulated); // rank 0; 0: nothing to say
-void tr__bubble_end(const tr__trainer *t);                                            // the last line about it
+tr_status tr__bubble_end(const tr__trainer *t);                                       // the last line about it
 
 // ---- trace.c: the run's trace (run.trace), kept in memory that outlives the ranks
 size_t tr__trace_bytes(const tr_train_plan *plan); // per rank; 0 without a trace
