@@ -126,6 +126,18 @@ tr__cost tr__piece_cost(const tr_train_plan *plan, const tr_model *model, int pi
 
 // ---- operations
 
+double tr__op_flops(const tr_train_plan *plan, const tr_model *model, const tr_op *op) {
+  const int64_t sequence = plan->config->data.sequence;
+  const double rows = (double)plan->micro * (double)sequence;
+  double sum = 0;
+  if (op->kind > TR_OP_R) return 0;
+  for (uint32_t i = op->piece_begin; i < op->piece_end; i++) {
+    const tr_piece *piece = tr_model_piece(model, (int)i);
+    if (piece->ops->flops) sum += rows * factor(plan, piece, tr__pass_of(op)) * piece->ops->flops(piece, sequence);
+  }
+  return sum;
+}
+
 // The elements of units [unit_begin, unit_end) that `rank` updates: with owned parts, those of its part of their bucket.
 static int64_t updated(const tr_train_plan *plan, int rank, const tr_op *op) {
   const tr_train_part *part = tr_train_part_of(plan, rank);

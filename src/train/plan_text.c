@@ -75,7 +75,11 @@ static void print_stages(const tr_train_plan *plan, tr_text *out) {
   put_list(out, plan->stage_layers, schedule->S);
   tr_text_append(out, " layers, schedule %s, %d micro-batches, at most ", schedule->name, schedule->m);
   put_list(out, peak, schedule->p);
-  tr_text_append(out, " at once on the ranks of a pipeline\n");
+  tr_text_append(out, " at once on the ranks of a pipeline");
+  double bubble;
+  if (schedule->p > 1 && tr__plan_bubble(plan, &bubble) == TR_OK)
+    tr_text_append(out, ", bubble %.1f%% by FLOPs", 100 * bubble);
+  tr_text_append(out, "\n");
   free(peak);
 }
 
@@ -165,8 +169,11 @@ static json_t *pipeline_json(const tr_train_plan *plan) {
   for (int s = 0; s < schedule->S; s++) json_array_append_new(layers, json_integer(plan->stage_layers[s]));
   for (int r = 0; r < schedule->p; r++)
     json_array_append_new(memory, json_integer((json_int_t)plan->part[r].rank_nbyte));
-  return json_pack("{s:i, s:s, s:i, s:i, s:o, s:o}", "pp", schedule->p, "schedule", schedule->name, "stages",
-                   schedule->S, "microbatches", schedule->m, "layers", layers, "memory_bytes", memory);
+  double bubble = 0;
+  if (schedule->p > 1) (void)tr__plan_bubble(plan, &bubble);
+  return json_pack("{s:i, s:s, s:i, s:i, s:f, s:o, s:o}", "pp", schedule->p, "schedule", schedule->name, "stages",
+                   schedule->S, "microbatches", schedule->m, "bubble", bubble, "layers", layers, "memory_bytes",
+                   memory);
 }
 
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text) {

@@ -85,7 +85,9 @@ typedef struct tr__cost {
 // of the backward pass: twice those of the forward pass for products, 2.5 times for attention, which computes its scores
 // again, 3 times for the last piece, whose forward pass leaves everything to the backward pass.
 tr__cost tr__piece_cost(const tr_train_plan *plan, const tr_model *model, int piece, tr__pass pass,
-                        const tr_model_input *input);                      // `model`: the plan's, or a part of it
+                        const tr_model_input *input); // `model`: the plan's, or a part of it
+// Of a pass over a micro-batch of full sequences.
+double tr__op_flops(const tr_train_plan *plan, const tr_model *model, const tr_op *op);
 double tr__op_bytes(const tr_train_plan *plan, int rank, const tr_op *op); // communication: bytes of its buffer
 
 // ---- step_costs.c: what a pipeline's operations took, as costs for the simulator

@@ -41,6 +41,7 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan);      // plan_micro.c; lowers 
 tr_status tr__train_plan(const tr_train_config *config, const tr_options *options, int progress,
                          const tr_train_plan *like, tr_train_plan *out);
 tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *options);
+tr_status tr__plan_bubble(const tr_train_plan *plan, double *bubble); // plan_bubble.c: of a pipeline, by FLOPs
 size_t tr__train_eval_bytes(const tr_train_plan *plan); // shared memory that an evaluation's exchange takes
 
 // ---- limits.c: what the processors of all ranks together could do, per second. 0: not measured.

@@ -56,7 +56,7 @@ shows() { # NAME REGEX ARGUMENTS
   grep -Eq "$regex" "$work/out" || fail "$name: no /$regex/ in $(cat "$work/out")"
 }
 shows mesh '^plan    4 ranks x 1 thread, pp=2, dp=2, batch 12 = 1 x dp 2 x accumulation 6' -n 4 parallel.pp=2
-shows stages '^stages  [1-4],[1-4] layers, schedule 1f1b, 12 micro-batches, at most 2,1 at once on the ranks of a pipeline' -n 2 parallel.pp=2
+shows stages '^stages  [1-4],[1-4] layers, schedule 1f1b, 12 micro-batches, at most 2,1 at once on the ranks of a pipeline, bubble [0-9.]+% by FLOPs$' -n 2 parallel.pp=2
 shows given '^stages  3,1 layers, ' -n 2 parallel.pp=2 parallel.stages=3,1
 shows memory '^memory  at most .* per rank \(pipeline rank [01]\), .* together: weights ' -n 2 parallel.pp=2
 shows micro '^micro   1 sequence per pass: 12 micro-batches for 2 ranks of a pipeline' -n 2 parallel.pp=2 batch.micro=auto
