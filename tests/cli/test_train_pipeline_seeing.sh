@@ -17,7 +17,7 @@ for launch in processes threads; do
   grep -q '^{"step":8,.*"bubble":0\.[0-9]*,"bubble_simulated":0\.[0-9]*,"step_simulated_s":0' "$folder/metrics.jsonl" || fail "$launch: no bubble in metrics.jsonl"
   [ "$(grep -c '"event":"pipeline".*"steps":7,.*"step_kernels_s":0\.' "$folder/metrics.jsonl")" = 1 ] || fail "$launch: not one event of the pipeline"
   grep -Eq '^predicted   step [-+][0-9.]+%, F [-+][0-9.]+%, B [-+].*UPDATE [-+].* against steps [0-9]+ to 8$' "$work/out" || fail "$launch: no prediction: $(said)"
-  grep -q '"ph":"X","pid":1,.*"name":"F 0\.11",.*"stage":0' "$folder/trace.json" || fail "$launch: no pass F 0.11"
+  grep -q '"ph":"X","pid":1,.*"name":"F 0\.5",.*"stage":0' "$folder/trace.json" || fail "$launch: no pass F 0.5"
   grep -q '"name":"SEND activation 0\.[0-9]*",.*"bytes":4096,"peer":2' "$folder/trace.json" || fail "$launch: no message with its bytes and peer"
   grep -q '"ph":"M","pid":4,.*"predicted' "$folder/trace.json" || fail "$launch: no predicted rank"
   if command -v python3 >/dev/null; then
