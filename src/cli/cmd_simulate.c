@@ -173,7 +173,7 @@ static tr_status write_files(const tr__simulate_request *r, const tr__simulation
   const tr_program *const *program = s->programs.program;
   tr_text text = {0};
   if (r->svg) {
-    char title[160];
+    char title[320];
     snprintf(title, sizeof title, "%.32s, %d ranks, %d micro-batches: %s", s->schedule.name, s->schedule.p,
              s->schedule.m, s->costs.text);
     tr_sim_draw_svg(program, &s->result, title, s->costs.unit_ticks, s->costs.unit_name, &text);
