@@ -2,28 +2,12 @@
 // Building and reading models: growing lists of values, parameters, units and pieces, and the checks that make a list
 // of pieces a model. Failed add calls are remembered and reported once, by tr_model_finish.
 #include "trireme/model/model.h"
+#include "model/model_internal.h"
 #include "model/piece_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct tr_list {
-  void *item;
-  int count, capacity;
-} tr_list;
-
-struct tr_model {
-  char *name;
-  tr_list unit, param, value, piece; // char *, tr_param, tr_value, tr_piece
-  int64_t vocab, positions;
-  // Facts about the list of pieces, filled by tr_model_finish.
-  int *last_reader; // [values] highest piece that reads it, -1 none
-  int *last_user;   // [params] highest piece that uses it, -1 none
-  int *unit_first;  // [units] lowest piece that uses one of its parameters
-  tr_status failed;
-  char failure[256];
-};
-
-static void *list_push(tr_list *list, size_t size) {
+static void *list_push(tr__model_list *list, size_t size) {
   if (list->count == list->capacity) {
     int capacity = list->capacity ? 2 * list->capacity : 16;
     void *item = realloc(list->item, size * (size_t)capacity);
@@ -71,6 +55,9 @@ void tr_model_destroy(tr_model *model) {
   free(model->last_reader);
   free(model->last_user);
   free(model->unit_first);
+  free(model->whole_param);
+  free(model->range_begin);
+  free(model->boundary);
   free(model->unit.item);
   free(model->param.item);
   free(model->value.item);
@@ -192,7 +179,7 @@ static tr_status check_flow(const tr_model *model) {
   for (int p = 0; p < model->piece.count && status == TR_OK; p++) {
     const tr_piece *piece = tr_model_piece(model, p);
     for (int i = 0; i < piece->nin && status == TR_OK; i++)
-      if (producer[piece->in[i].value] < 0)
+      if (producer[piece->in[i].value] < 0 && !tr__model_enters(model, piece->in[i].value))
         status = tr_error(TR_ERR_CONFIG, "model '%s': piece '%s' reads value '%s' before any piece has written it",
                           model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
     for (int i = 0; i < piece->nout && status == TR_OK; i++) {
@@ -225,7 +212,8 @@ static tr_status check_gradients(const tr_model *model) {
                         model->name, piece->name, tr_model_value(model, piece->in[i].value)->name);
   }
   for (int v = 0; v < model->value.count; v++)
-    if (model->last_reader[v] < 0 && tr_model_value(model, v)->kind == TR_VALUE_ACTIVATION)
+    if (model->last_reader[v] < 0 && tr_model_value(model, v)->kind == TR_VALUE_ACTIVATION &&
+        !tr__model_leaves(model, v))
       return tr_error(TR_ERR_CONFIG, "model '%s': no piece reads value '%s'", model->name,
                       tr_model_value(model, v)->name);
   return TR_OK;
@@ -282,19 +270,25 @@ static tr_status collect_facts(tr_model *model) {
   return TR_OK;
 }
 
+// A part without the head has none: its last value leaves it.
+static tr_status check_loss(const tr_model *model) {
+  const tr_piece *last = tr_model_piece(model, model->piece.count - 1);
+  if (model->whole && tr_model_loss_value(model) < 0) return TR_OK;
+  const tr_value *loss = tr_model_value(model, last->out[0].value);
+  if (loss->kind == TR_VALUE_STATE && loss->width == 1 && last->ops->backward_input) return TR_OK;
+  return tr_error(TR_ERR_CONFIG,
+                  "model '%s': the last piece, '%s', must write the loss (a state of width 1) and start "
+                  "the backward pass",
+                  model->name, last->name);
+}
+
 tr_status tr_model_finish(tr_model *model) {
   if (model->failed != TR_OK) return tr_error(model->failed, "%s", model->failure);
   if (model->piece.count == 0) return tr_error(TR_ERR_CONFIG, "model '%s' has no pieces", model->name);
   TR_TRY(check_flow(model));
   TR_TRY(collect_facts(model));
   TR_TRY(check_params(model));
-  const tr_piece *last = tr_model_piece(model, model->piece.count - 1);
-  const tr_value *loss = tr_model_value(model, last->out[0].value);
-  if (loss->kind != TR_VALUE_STATE || loss->width != 1 || !last->ops->backward_input)
-    return tr_error(TR_ERR_CONFIG,
-                    "model '%s': the last piece, '%s', must write the loss (a state of width 1) and start "
-                    "the backward pass",
-                    model->name, last->name);
+  TR_TRY(check_loss(model));
   return check_gradients(model);
 }
 
@@ -307,7 +301,13 @@ int tr_model_values(const tr_model *model) { return model->value.count; }
 const tr_value *tr_model_value(const tr_model *model, int i) { return &((const tr_value *)model->value.item)[i]; }
 int tr_model_pieces(const tr_model *model) { return model->piece.count; }
 const tr_piece *tr_model_piece(const tr_model *model, int i) { return &((const tr_piece *)model->piece.item)[i]; }
-int tr_model_loss_value(const tr_model *model) { return tr_model_piece(model, model->piece.count - 1)->out[0].value; }
+
+// The whole model's last piece can only be the last of a part.
+int tr_model_loss_value(const tr_model *model) {
+  const tr_piece *last = tr_model_piece(model, model->piece.count - 1);
+  return last->index == tr_model_pieces(model->whole ? model->whole : model) - 1 ? last->out[0].value : -1;
+}
+
 int64_t tr_model_vocab(const tr_model *model) { return model->vocab; }
 int64_t tr_model_positions(const tr_model *model) { return model->positions; }
 

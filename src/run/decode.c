@@ -38,9 +38,11 @@ static size_t scratch_bytes(const tr_decoder *d, const tr_kernels *kernels, int 
   return tr__kernel_scratch(d->model, kernels, d->type, d->capacity > CHUNK ? d->capacity : CHUNK, nthread);
 }
 
+static size_t class_bytes(const tr_decoder *d, int where) { return d->plan.size[0][where] + d->plan.area[where]; }
+
 static size_t memory_bytes(const tr_decoder *d, size_t scratch) {
   size_t total = tr_arena_rounded(scratch);
-  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) total += tr_arena_rounded(d->plan.size[i]);
+  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) total += tr_arena_rounded(class_bytes(d, i));
   for (int i = 0; i < tr_model_pieces(d->model); i++) {
     const tr_piece *piece = tr_model_piece(d->model, i);
     if (is_attention(piece))
@@ -56,7 +58,7 @@ static tr_status bind(tr_decoder *d, const tr_kernels *kernels, tr_pool *pool) {
   if (!d->cache) return tr_error(TR_ERR_MEMORY, "no memory for the caches of the decoder");
   size_t scratch = scratch_bytes(d, kernels, tr_pool_nthread(pool));
   TR_TRY(tr_arena_create(&d->memory, "decoder", memory_bytes(d, scratch)));
-  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) d->slot[i] = tr_arena_alloc(&d->memory, d->plan.size[i]);
+  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) d->slot[i] = tr_arena_alloc(&d->memory, class_bytes(d, i));
   d->position = tr_arena_alloc(&d->memory, (size_t)d->capacity * sizeof(int32_t));
   d->sample = tr_arena_alloc(&d->memory, CHUNK * sizeof(int64_t));
   d->logits = tr_arena_alloc(&d->memory, (size_t)tr_model_vocab(d->model) * sizeof(float));

@@ -5,7 +5,7 @@
 // again when all that it writes is read within its unit only. recompute=full takes every such piece; recompute=selective
 // the cheap ones whose inputs are kept anyway or computed again too, so that nothing is kept for their sake: a norm of
 // the kept stream runs again, the sum of the stream and a branch that nobody keeps does not. Of these, those run that
-// write what backward reads or what a piece that runs reads. The last unit keeps what it writes: its backward pass
+// write what backward reads or what a piece that runs reads. The unit with the loss keeps what it writes: its backward pass
 // follows its forward pass.
 //
 // What these pieces write lives in the recompute area, one for all units and micro-batches; what they read from elsewhere
@@ -13,17 +13,33 @@
 #include "run/run_internal.h"
 #include <stdlib.h>
 
+static void note_range(const tr_model *model, int range, tr__value_facts *out) {
+  int begin, end;
+  tr_model_boundary boundary;
+  tr_model_range(model, range, &begin, &end, &boundary);
+  for (int i = begin; i < end; i++) {
+    const tr_piece *piece = tr_model_piece(model, i);
+    for (int k = 0; k < piece->nin; k++) out->range[piece->in[k].value] = range;
+    for (int k = 0; k < piece->nout; k++) out->range[piece->out[k].value] = range;
+  }
+  if (boundary.out >= 0) out->last_reader[boundary.out] = tr_model_pieces(model);
+}
+
 tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out) {
   int nvalue = tr_model_values(model), npiece = tr_model_pieces(model);
-  int *numbers = malloc(3 * sizeof *numbers * ((size_t)nvalue + 1));
+  int *numbers = malloc(4 * sizeof *numbers * ((size_t)nvalue + 1));
   unsigned *use = calloc((size_t)nvalue + 1, sizeof *use);
   if (!numbers || !use) {
     free(numbers);
     free(use);
     return tr_error(TR_ERR_MEMORY, "no memory to plan %d values", nvalue);
   }
-  *out = (tr__value_facts){numbers, numbers + nvalue, numbers + 2 * nvalue, use};
-  for (int v = 0; v < nvalue; v++) out->producer[v] = out->last_reader[v] = -1, out->lowest_user[v] = npiece;
+  *out = (tr__value_facts){numbers, numbers + nvalue, numbers + 2 * nvalue, numbers + 3 * nvalue, use};
+  for (int v = 0; v < nvalue; v++) {
+    out->producer[v] = out->last_reader[v] = -1;
+    out->lowest_user[v] = npiece;
+    out->range[v] = 0;
+  }
   for (int i = npiece; i-- > 0;) {
     const tr_piece *piece = tr_model_piece(model, i);
     for (int k = 0; k < piece->nin + piece->nout; k++) {
@@ -34,6 +50,7 @@ tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out) {
       use[port->value] |= port->use;
     }
   }
+  for (int r = 0; r < tr_model_ranges(model); r++) note_range(model, r, out);
   return TR_OK;
 }
 
@@ -60,6 +77,7 @@ static int can_run_again(const tr_model *model, const tr__value_facts *facts, in
   if (recompute == TR_RECOMPUTE_FULL) return 1;
   for (int k = 0; k < piece->nin; k++) {
     int v = piece->in[k].value;
+    if (facts->producer[v] < 0) continue; // from another part, kept until the backward pass
     if (!(facts->use[v] & (TR_USE_I | TR_USE_W)) && !again[facts->producer[v]]) return 0;
   }
   return piece->ops->cheap;
@@ -84,7 +102,7 @@ void tr__recompute_pieces(const tr_model *model, const tr__value_facts *facts, i
   for (int i = 0; i < npiece; i++) again[i] = 0;
   for (int begin = 0, end; recompute != TR_RECOMPUTE_NONE && begin < npiece; begin = end) {
     end = tr__unit_end(model, begin);
-    if (end == npiece) break;
+    if (end == npiece && tr_model_loss_value(model) >= 0) break;
     for (int i = begin; i < end; i++) again[i] = (unsigned char)can_run_again(model, facts, recompute, i, end, again);
     for (int i = end; i-- > begin;) again[i] = again[i] && is_needed(model, facts, i, end, again);
   }

@@ -1,102 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Laying out and binding the memory of a run. tr_run_memory_predict and tr_run_create walk the same list, so what is
-// predicted is what is taken.
+// Binding the memory of a run, in the order of what run_memory.c predicts; and the life of a run between its steps.
 #include "run/run_internal.h"
 #include "trireme/base/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
 void tr_run_options_init(tr_run_options *options) {
-  *options = (tr_run_options){
-      .size = sizeof *options, .kernels = tr_kernels_reference(), .type = TR_F32, .grad_wire = TR_F32};
+  *options = (tr_run_options){.size = sizeof *options,
+                              .kernels = tr_kernels_reference(),
+                              .type = TR_F32,
+                              .grad_wire = TR_F32,
+                              .stage_wire = TR_F32};
   options->optim = (tr_optim){.kind = TR_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-}
-
-static size_t blocks(size_t count, size_t nbyte) { return count * tr_arena_rounded(nbyte); }
-
-static size_t sums_bytes(int dp) { return (TR_ROLE_PACKED + 1) * sizeof(double) * (size_t)dp; }
-
-static size_t slot_bytes(const tr_run_options *o, const tr__value_plan *plan) {
-  if (!o->program) return plan->size[TR__FI] + plan->size[TR__FW];
-  return (size_t)o->program->slots_fi * plan->size[TR__FI] + (size_t)o->program->slots_fw * plan->size[TR__FW] +
-         (size_t)o->program->slots_iw * plan->size[TR__IW];
-}
-
-static int shares_state(const tr_run_options *o, int dp) { return o->program && o->zero && dp > 1; }
-
-static tr_dtype wire_type(const tr_run_options *o, int dp) {
-  return dp > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
-}
-
-size_t tr_run_packed_bytes(const tr_run_options *o, int param, tr_pack use) {
-  const tr_param *p = tr_model_param(o->model, param);
-  if (!o->program || !o->pack || !o->kernels->pack_size || p->shape.ndim != 2) return 0;
-  if (!(tr_model_param_pack(o->model, param) >> use & 1)) return 0;
-  return o->kernels->pack_size(o->type, p->shape.dim[0], p->shape.dim[1], use);
-}
-
-static size_t packed_total(const tr_run_options *o) {
-  size_t total = 0;
-  for (int i = 0; i < tr_model_params(o->model); i++)
-    for (int use = 0; use < TR_PACKS; use++) total += tr_arena_rounded(tr_run_packed_bytes(o, i, (tr_pack)use));
-  return total;
-}
-
-static size_t squares_bytes(const tr_run_options *o) {
-  return o->program ? tr_arena_rounded(sizeof(double) * (size_t)tr_layout_blocks(o->layout, o->layout->nunit)) : 0;
-}
-
-// What tr__value_plan_make, tr__shares_make, bind_facts and bind_packed take.
-static size_t tables_bytes(const tr_run_options *o, int dp) {
-  size_t nop = o->program ? o->program->nop : 0, nbucket = o->program ? (size_t)o->program->nbucket : 0;
-  return (size_t)tr_model_values(o->model) * 2 * sizeof(tr__place) +
-         (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
-         (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t)) +
-         nop * (sizeof(uint64_t) + sizeof(tr_request *) + sizeof(uint32_t)) +
-         nbucket * (sizeof(tr__share) + ((size_t)dp + 1) * sizeof(size_t));
-}
-
-static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp, tr_run_memory *out) {
-  size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type));
-  int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
-  int narrow = training && wire_type(o, dp) != tr_wide(o->type);
-  *out = (tr_run_memory){
-      .weights = tr_arena_rounded(total * tr_dtype_size(o->type)),
-      .packed = packed_total(o),
-      .master = separate_master ? tr_arena_rounded(total * wide) : 0,
-      .gradients = training ? blocks(o->grad_sync == TR_SYNC_EVERY ? 2 : 1, total * wide) : 0,
-      .wire = narrow ? tr_arena_rounded(total * tr_dtype_size(TR_BF16)) : 0,
-      .state = training ? blocks((size_t)tr_optim_state_count(&o->optim), total * sizeof(float)) : 0,
-      .activations = slot_bytes(o, plan),
-      .recompute = plan->size[TR__RECOMPUTE],
-      .temporaries = plan->size[TR__TEMPORARY],
-      .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
-      .tables = tables_bytes(o, dp),
-  };
-  size_t travels = narrow ? out->wire : out->gradients, stays = narrow ? out->gradients : 0;
-  size_t state = out->weights + out->packed + out->master + out->state + squares_bytes(o);
-  out->shared_total = training ? travels + tr_arena_rounded(sums_bytes(dp)) : 0;
-  out->host_total = shares_state(o, dp) ? state : 0;
-  out->private_total = (shares_state(o, dp) ? 0 : state) + stays + tr_arena_rounded(out->activations) +
-                       tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
-}
-
-static tr_status plan_values(const tr_run_options *o, tr__value_plan *out) {
-  tr__value_options options = {.type = o->type, .rows = o->rows};
-  if (o->program) {
-    options.gradients = 1;
-    options.split_backward = o->split_backward;
-    options.recompute = o->recompute;
-  }
-  return tr__value_plan_make(o->model, &options, out);
-}
-
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out) {
-  tr__value_plan plan;
-  TR_TRY(plan_values(options, &plan));
-  predict(options, &plan, nthread, dp, out);
-  tr__value_plan_free(&plan);
-  return TR_OK;
 }
 
 static void beat(void *comm) { tr_comm_beat(comm); }
@@ -121,7 +36,7 @@ static tr_status bind_state(tr_run *run, const tr_run_memory *need, tr_arena *ar
   for (int i = 0; o->program && i < tr_optim_state_count(&o->optim); i++)
     run->state[i] = tr_arena_alloc(arena, (size_t)o->layout->total * sizeof(float));
   if (!o->program) return TR_OK;
-  run->squares = tr_arena_alloc(arena, squares_bytes(o));
+  run->squares = tr_arena_alloc(arena, tr__run_squares_bytes(o));
   return run->squares ? TR_OK : TR_ERR_MEMORY;
 }
 
@@ -129,12 +44,24 @@ static tr_status bind_shared_state(tr_run *run, const tr_run_memory *need) {
   void *memory;
   tr_arena view;
   if (!need->host_total) return TR_OK;
-  TR_TRY(tr_group_shared(run->options.dp, need->host_total, &memory));
+  TR_TRY(tr_group_shared(run->grads, need->host_total, &memory));
   tr_arena_wrap(&view, "shared state", memory, need->host_total);
   TR_TRY(bind_state(run, need, &view));
   tr__share_zero(run); // padding stays zero for ever: flat sums run over it
   tr_memory_map_pages(memory, need->host_total);
-  return tr_group_barrier(run->options.dp);
+  return tr_group_barrier(run->grads);
+}
+
+// Copies of each lifetime class of each chunk, behind each other.
+static void bind_slots(tr_run *run, char *slots) {
+  for (int c = 0; c < run->nchunk; c++) {
+    const int copies[] = {
+        [TR__FI] = run->chunk[c].slots_fi, [TR__FW] = run->chunk[c].slots_fw, [TR__IW] = run->chunk[c].slots_iw};
+    for (int where = TR__FI; where <= TR__IW; where++) {
+      run->bound[c].slot[where] = slots;
+      slots += (size_t)copies[where] * run->plan.size[c][where];
+    }
+  }
 }
 
 // Private memory in the order of the prediction.
@@ -143,12 +70,10 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   TR_TRY(tr_arena_create(&run->memory, "model", need->private_total));
   if (!need->host_total) TR_TRY(bind_state(run, need, &run->memory));
   if (need->wire) TR_TRY(bind_gradients(run, need, &run->memory));
-  char *slots = tr_arena_alloc(&run->memory, need->activations);
-  run->slot[TR__FI] = slots;
-  run->slot[TR__FW] = slots + run->plan.size[TR__FI] * (size_t)(o->program ? o->program->slots_fi : 1);
-  run->slot[TR__IW] = run->slot[TR__FW] + run->plan.size[TR__FW] * (size_t)(o->program ? o->program->slots_fw : 1);
-  run->slot[TR__RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
-  run->slot[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
+  bind_slots(run, tr_arena_alloc(&run->memory, need->activations));
+  run->area[TR__RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
+  run->area[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
+  run->beside = need->temporaries > run->plan.area[TR__TEMPORARY] ? run->plan.area[TR__TEMPORARY] : 0;
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
   tr_arena_wrap(&run->scratch, "kernel scratch", scratch, need->kernel_scratch);
@@ -156,8 +81,8 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   return TR_OK;
 }
 
-// What travels: gradients and the small sums, in the rank's shared arena, or in private memory for a
-// single rank without one.
+// What travels: gradients, what crosses between stages, and the small sums, in the rank's shared arena, or in private
+// memory for a single rank without one.
 static tr_status bind_shared(tr_run *run, const tr_run_memory *need) {
   const tr_run_options *o = &run->options;
   if (!o->program) return TR_OK;
@@ -172,8 +97,10 @@ static tr_status bind_shared(tr_run *run, const tr_run_memory *need) {
     run->wire = tr_arena_alloc(arena, need->wire);
   else
     TR_TRY(bind_gradients(run, need, arena));
-  run->sums = tr_arena_alloc(arena, sums_bytes(run->dp));
-  if (!run->sums) return TR_ERR_MEMORY;
+  TR_TRY(tr__rings_bind(run, arena));
+  run->sums = tr_arena_alloc(arena, tr__run_sums_bytes(run->ngrad));
+  run->norms = tr_arena_alloc(arena, tr__run_norms_bytes(o));
+  if (!run->norms) return TR_ERR_MEMORY;
   if (run->wire) memset(run->wire, 0, need->wire);
   return bind_shared_state(run, need);
 }
@@ -191,55 +118,87 @@ static tr_status bind_packed(tr_run *run) {
   return TR_OK;
 }
 
+// No later piece of the same chunk uses the parameter.
+static int param_first_of_chunk(const tr_model *model, int piece, int k, int end) {
+  int param = tr_model_piece(model, piece)->param[k];
+  for (int i = piece + 1; i < end; i++)
+    for (int j = 0; j < tr_model_piece(model, i)->nparam; j++)
+      if (tr_model_piece(model, i)->param[j] == param) return 0;
+  return 1;
+}
+
+static void note_chunk(tr_run *run, int range) {
+  const tr_model *model = run->options.model;
+  int begin, end;
+  tr_model_boundary boundary;
+  tr_model_range(model, range, &begin, &end, &boundary);
+  for (int i = begin; i < end; i++) {
+    const tr_piece *piece = tr_model_piece(model, i);
+    for (int k = 0; k < piece->nin; k++)
+      run->grad_first[i * TR_PIECE_PORTS + k] = (unsigned char)tr_model_grad_is_first(model, i, k);
+    for (int k = 0; k < piece->nparam; k++) {
+      run->param_first[i * TR_PIECE_PARAMS + k] = (unsigned char)param_first_of_chunk(model, i, k, end);
+      if (tr_model_unit_last_piece(model, tr_model_param(model, piece->param[k])->unit) < begin)
+        run->touched[piece->param[k]] = TR__SHARED;
+    }
+  }
+}
+
 static tr_status bind_facts(tr_run *run) {
   const tr_model *model = run->options.model;
   int n = tr_model_pieces(model);
   run->grad_first = calloc((size_t)n, TR_PIECE_PORTS);
   run->param_first = calloc((size_t)n, TR_PIECE_PARAMS);
+  run->touched = calloc((size_t)tr_model_params(model) + 1, 1);
   run->segment = calloc((size_t)tr_model_params(model) + 1, sizeof *run->segment);
-  uint32_t nop = run->options.program ? run->options.program->nop : 0;
+  if (!run->grad_first || !run->param_first || !run->touched || !run->segment)
+    return tr_error(TR_ERR_MEMORY, "no memory for the tables of %d pieces", n);
+  for (int r = 0; r < tr_model_ranges(model); r++) note_chunk(run, r);
+  return TR_OK;
+}
+
+// Tables that grow with the program.
+static tr_status bind_program(tr_run *run) {
+  const tr_program *program = run->options.program;
+  size_t nop = program ? program->nop : 0, slots = 0;
+  for (int r = 0; r < run->nring; r++) slots += (size_t)program->ring[r].slots;
+  run->bound = calloc((size_t)run->nchunk, sizeof *run->bound);
+  run->ring = calloc((size_t)run->nring + 1, sizeof *run->ring);
+  run->losses = calloc(program ? (size_t)program->microbatches : 1, sizeof *run->losses);
+  run->eval_request = calloc(slots + 1, sizeof *run->eval_request);
   run->done = calloc(nop + 1, sizeof *run->done);
   run->pending = calloc(nop + 1, sizeof *run->pending);
   run->active = calloc(nop + 1, sizeof *run->active);
-  if (!run->grad_first || !run->param_first || !run->segment || !run->done || !run->pending || !run->active)
-    return tr_error(TR_ERR_MEMORY, "no memory for the tables of %d pieces", n);
-  for (int i = 0; i < n; i++) {
-    const tr_piece *piece = tr_model_piece(model, i);
-    for (int k = 0; k < piece->nin; k++)
-      run->grad_first[i * TR_PIECE_PORTS + k] = (unsigned char)tr_model_grad_is_first(model, i, k);
-    for (int k = 0; k < piece->nparam; k++)
-      run->param_first[i * TR_PIECE_PARAMS + k] = (unsigned char)tr_model_param_grad_is_first(model, i, k);
-  }
-  return TR_OK;
+  run->phase = calloc(nop + 1, sizeof *run->phase);
+  if (!run->bound || !run->ring || !run->losses || !run->eval_request || !run->done || !run->pending ||
+      !run->active || !run->phase)
+    return tr_error(TR_ERR_MEMORY, "no memory for the tables of %zu operations", nop);
+  return tr__run_queues_make(run);
 }
 
 static tr_status bind(tr_run *run) {
   const tr_run_options *o = &run->options;
   tr_run_memory need;
-  TR_TRY(plan_values(o, &run->plan));
-  predict(o, &run->plan, tr_pool_nthread(o->pool), run->dp, &need);
+  TR_TRY(tr__run_plan_values(o, &run->plan));
+  tr__run_predict(o, &run->plan, tr_pool_nthread(o->pool), run->ngrad, &need);
   tr_memory_map_code();
+  TR_TRY(bind_program(run));
   TR_TRY(tr__shares_make(run));
   TR_TRY(bind_private(run, &need));
   TR_TRY(bind_shared(run, &need));
   TR_TRY(bind_facts(run));
   TR_TRY(bind_packed(run));
+  TR_TRY(tr__norm_bind(run));
+  TR_TRY(tr__tied_bind(run));
   TR_TRY(tr_compute_open(o->kernels, o->pool, &run->scratch, &run->compute));
   run->inline_compute = run->compute;
   run->inline_compute.pool = NULL;
-  return TR_OK;
+  return tr__eval_bind(run);
 }
 
-static tr_status check_options(const tr_run_options *o, int dp) {
-  if (o->grad_wire != TR_F32 && o->grad_wire != TR_BF16)
-    return tr_error(TR_ERR_PLAN, "gradients cannot travel as %s: f32 or bf16", tr_dtype_name(o->grad_wire));
-  if (wire_type(o, dp) == TR_BF16 && (!o->zero || tr_wide(o->type) != TR_F32))
-    return tr_error(TR_ERR_PLAN, "gradients travel as bf16 only with zero 1 and f32 sums");
-  int again = 0;
-  for (uint32_t i = 0; o->program && i < o->program->nop; i++) again |= o->program->op[i].kind == TR_OP_R;
-  if (again && o->recompute == TR_RECOMPUTE_NONE)
-    return tr_error(TR_ERR_PLAN, "the program computes values again, but the run keeps them all (recompute none)");
-  return TR_OK;
+static void place_of(const tr_group *group, int *size, int *index) {
+  *size = group ? tr_group_size(group) : 1;
+  *index = group ? tr_group_rank(group) : 0;
 }
 
 tr_status tr_run_create(const tr_run_options *options, tr_run **out) {
@@ -247,11 +206,16 @@ tr_status tr_run_create(const tr_run_options *options, tr_run **out) {
   if (!run) return tr_error(TR_ERR_MEMORY, "no memory for a run");
   run->options = *options;
   run->wide = tr_wide(options->type);
-  run->dp = options->dp ? tr_group_size(options->dp) : 1;
-  run->dp_rank = options->dp ? tr_group_rank(options->dp) : 0;
-  run->shares = shares_state(options, run->dp);
-  run->wire_type = wire_type(options, run->dp);
-  tr_status status = check_options(options, run->dp);
+  run->grads = options->grads ? options->grads : options->dp;
+  place_of(options->dp, &run->dp, &run->dp_rank);
+  place_of(run->grads, &run->ngrad, &run->grad_rank);
+  place_of(options->pp, &run->pp, &run->pp_rank);
+  run->shares = tr__run_shares_state(options, run->ngrad);
+  run->wire_type = tr__run_wire_type(options, run->ngrad);
+  run->stage_type = tr__ring_type(options);
+  run->nchunk = tr__run_chunks(options, &run->only, &run->chunk);
+  run->nring = options->program ? options->program->nring : 0;
+  tr_status status = tr__run_check(run);
   if (status == TR_OK) status = bind(run);
   if (status < 0) {
     tr_run_destroy(run);
@@ -268,14 +232,24 @@ void tr_run_destroy(tr_run *run) {
   free(run->own_shared.base);
   tr_arena_destroy(&run->memory);
   tr__value_plan_free(&run->plan);
+  free(run->bound);
+  free(run->ring);
+  free(run->losses);
+  free(run->eval_request);
+  free(run->norm_unit);
+  free(run->tied_starts);
   free(run->grad_first);
   free(run->param_first);
+  free(run->touched);
   free(run->packed_at);
   tr__shares_free(run);
   free(run->segment);
   free(run->done);
   free(run->pending);
   free(run->active);
+  free(run->phase);
+  free(run->queued);
+  free(run->queue);
   free(run);
 }
 
@@ -288,12 +262,12 @@ void tr_run_set_updates(tr_run *run, int64_t updates) { run->updates = updates; 
 const tr_layout *tr_run_layout(const tr_run *run) { return run->options.layout; }
 
 void tr_run_sharers(const tr_run *run, int *index, int *count) {
-  *index = run->shares ? run->dp_rank : 0;
-  *count = run->shares ? run->dp : 1;
+  *index = run->shares ? run->grad_rank : 0;
+  *count = run->shares ? run->ngrad : 1;
 }
 
 // Sharers wait for each other: what one of them wrote, all read.
-static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->options.dp) : TR_OK; }
+static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->grads) : TR_OK; }
 
 tr_status tr_run_publish(tr_run *run) {
   const tr_layout *layout = run->options.layout;

@@ -1,95 +1,70 @@
 // SPDX-License-Identifier: MIT
-// The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in
-// any order. Gradients are summed in place by bucket, by all ranks or each part by its owner. Counts and losses are f64 values
-// gathered from all ranks and added in rank order. What sharers write for each other needs no copy: there a GATHER is a
-// meeting.
+// The communication lane. It is several queues: collectives, which all ranks of a group start in the same order, and the
+// messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as soon as
+// what it waits for is done; what has started ends in any order.
+//
+// Whoever waits for an operation that has not started yet waits for what holds it up, which is under way: passes are done in
+// order by the one who waits, so nothing waits for those.
 #include "run/run_internal.h"
 #include "trireme/base/clock.h"
-#include <string.h>
+#include <stdlib.h>
 
-static double *sums_of(const tr_run *run, const tr_op *op) { return run->sums + op->role * run->dp; }
+static const tr_op *op_at(const tr_run *run, uint32_t index) { return &run->options.program->op[index]; }
 
-static tr_status start_small(tr_run *run, const tr_op *op, tr_request **request) {
-  double *sums = sums_of(run, op), own = run->loss_sum;
-  if (op->role == TR_ROLE_COUNT) {
-    own = 0;
-    for (int mb = 0; mb < run->options.program->microbatches; mb++) own += (double)run->input[mb].valid;
+static int is_message(const tr_op *op) { return op->kind == TR_OP_SEND || op->kind == TR_OP_RECV; }
+
+static int queue_of(const tr_op *op) { return is_message(op) ? 1 + op->ring : 0; }
+
+tr_status tr__run_queues_make(tr_run *run) {
+  const tr_program *program = run->options.program;
+  uint32_t nop = program ? program->nop : 0, at = 0;
+  run->queued = calloc((size_t)nop + 1, sizeof *run->queued);
+  run->queue = calloc((size_t)run->nring + 1, sizeof *run->queue);
+  if (!run->queued || !run->queue) return tr_error(TR_ERR_MEMORY, "no memory for the queues of %u operations", nop);
+  for (int q = 0; q <= run->nring; q++) {
+    run->queue[q].begin = at;
+    for (uint32_t i = 0; i < nop; i++)
+      if (op_at(run, i)->lane == TR_LANE_COMM && queue_of(op_at(run, i)) == q) run->queued[at++] = i;
+    run->queue[q].end = at;
   }
-  sums[run->dp_rank] = own;
-  if (run->dp == 1) return TR_OK;
-  return tr_group_allgather(run->options.dp, &sums[run->dp_rank], sums, sizeof(double), TR_U8, request);
+  return TR_OK;
 }
 
-static void finish_small(tr_run *run, const tr_op *op) {
-  double sum = 0;
-  for (int r = 0; r < run->dp; r++) sum += sums_of(run, op)[r];
-  if (op->role == TR_ROLE_COUNT) {
-    run->result.tokens = (int64_t)sum;
-    run->scale = sum > 0 ? 1.0 / sum : 0;
-  } else if (op->role == TR_ROLE_LOSS) {
-    run->result.loss = sum * run->scale;
-  }
-}
+static int64_t rows_of(const tr_run *run, const tr_op *op) { return run->input[op->microbatch].rows; }
 
-static void bucket_range(const tr_run *run, const tr_op *op, size_t *first, size_t *count) {
-  const int64_t *start = run->options.layout->unit_start;
-  *first = (size_t)start[op->unit_begin];
-  *count = (size_t)(start[op->unit_end] - start[op->unit_begin]);
-}
-
-static char *element(const tr_run *run, void *base, size_t i) { return (char *)base + i * tr_dtype_size(run->wide); }
-
-// Sums of this rank's part go where its gradients are; their squares follow while they are in the cache.
-static tr_status start_own_part(tr_run *run, const tr_op *op, size_t first, size_t count, tr_request **request) {
-  tr__share *share = &run->share[op->bucket];
-  char *own = element(run, run->partial, first + share->start[run->dp_rank]),
-       *src = element(run, run->partial, first);
-  if (run->wire) {
-    src = (char *)run->wire + first * tr_dtype_size(run->wire_type);
-    run->compute.kernels->convert(&run->compute, count, run->wide, element(run, run->partial, first), run->wire_type,
-                                  src);
-  }
-  tr__share_begin(run, op->bucket);
-  return tr_group_reduce_scatter_v(run->options.dp, src, own, share->start, run->wire_type, run->wide, TR_SUM,
-                                   TR_LAYOUT_BLOCK, run->partial == run->gradients ? tr__share_squares : NULL, share,
-                                   request);
-}
-
-static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **request) {
-  size_t first, count;
-  bucket_range(run, op, &first, &count);
-  if (run->shares) return start_own_part(run, op, first, count, request);
-  if (run->dp == 1) return TR_OK;
-  char *sums = element(run, run->partial, first);
-  return tr_group_allreduce(run->options.dp, sums, sums, count, run->wide, TR_SUM, request);
-}
-
-// grad_sync every: the micro-batch's sum joins the step's.
-static void finish_gradients(tr_run *run, const tr_op *op) {
-  if (run->partial == run->gradients) return;
-  size_t first, count, skipped = 0;
-  bucket_range(run, op, &first, &count);
-  if (run->shares) {
-    const size_t *start = run->share[op->bucket].start;
-    skipped = start[run->dp_rank];
-    count = start[run->dp_rank + 1] - skipped;
-  }
-  char *sum = element(run, run->gradients, first + skipped), *part = element(run, run->partial, first + skipped);
-  if (op->first)
-    memcpy(sum, part, count * tr_dtype_size(run->wide));
-  else
-    run->compute.kernels->add(&run->compute, count, run->wide, part, sum);
-  if (op->last && run->shares) tr__share_squares(&run->share[op->bucket], 0, count);
-}
-
-static void finish_op(tr_run *run, uint32_t index) {
-  const tr_op *op = &run->options.program->op[index];
-  if (op->role == TR_ROLE_GRADIENT)
-    finish_gradients(run, op);
-  else
-    finish_small(run, op);
-  run->pending[index] = NULL;
+static tr_status finish_op(tr_run *run, uint32_t index) {
+  const tr_op *op = op_at(run, index);
+  if (op->kind == TR_OP_RECV)
+    TR_TRY(tr__ring_received(run, op, rows_of(run, op)));
+  else if (op->kind != TR_OP_SEND)
+    tr__sum_finish(run, op);
+  run->phase[index] = 0;
   tr__run_op_done(run, index);
+  return TR_OK;
+}
+
+static tr_status start_phase(tr_run *run, const tr_op *op, int phase, tr_request **request) {
+  switch ((tr_op_kind)op->kind) {
+  case TR_OP_SEND: return tr__ring_send(run, op, rows_of(run, op), request);
+  case TR_OP_RECV: return tr__ring_recv(run, op, rows_of(run, op), request);
+  case TR_OP_REDUCE:
+  case TR_OP_GATHER: return tr__sum_start(run, op, phase, request);
+  default: return tr_error(TR_ERR_INTERNAL, "the executor has no communication %s", tr_op_name((tr_op_kind)op->kind));
+  }
+}
+
+// The next exchange of an operation, and its end when there is none to wait for any more: then nothing is pending.
+static tr_status continue_op(tr_run *run, uint32_t index) {
+  const tr_op *op = op_at(run, index);
+  int phases = is_message(op) ? 1 : tr__sum_phases(op);
+  run->pending[index] = NULL;
+  while (run->phase[index] < phases) {
+    tr_request *request = NULL;
+    TR_TRY(start_phase(run, op, run->phase[index]++, &request));
+    run->pending[index] = request;
+    if (request) return TR_OK;
+  }
+  return finish_op(run, index);
 }
 
 static int is_ready(const tr_run *run, const tr_op *op) {
@@ -98,43 +73,39 @@ static int is_ready(const tr_run *run, const tr_op *op) {
   return 1;
 }
 
-static tr_status start_op(tr_run *run, uint32_t index) {
-  const tr_op *op = &run->options.program->op[index];
-  tr__run_op_begin(run, index);
-  tr_request *request = NULL;
-  if (op->role == TR_ROLE_GRADIENT)
-    TR_TRY(start_gradients(run, op, &request));
-  else
-    TR_TRY(start_small(run, op, &request));
-  run->pending[index] = request;
-  if (request)
-    run->active[run->nactive++] = index;
-  else
-    finish_op(run, index);
+static tr_status start_heads(tr_run *run, int *started) {
+  for (int q = 0; q <= run->nring; q++) {
+    tr__queue *queue = &run->queue[q];
+    for (; queue->head < queue->end && is_ready(run, op_at(run, run->queued[queue->head])); queue->head++) {
+      uint32_t index = run->queued[queue->head];
+      tr__run_op_begin(run, index);
+      TR_TRY(continue_op(run, index));
+      if (run->pending[index]) run->active[run->nactive++] = index;
+      *started = 1;
+    }
+  }
   return TR_OK;
 }
 
-tr_status tr__run_comm_advance(tr_run *run) {
-  const tr_program *program = run->options.program;
-  if (!program) return TR_OK;
+static tr_status finish_active(tr_run *run) {
   uint32_t left = 0;
   for (uint32_t i = 0; i < run->nactive; i++) {
     uint32_t index = run->active[i];
     tr_status status = tr_request_test(run->pending[index]);
     if (status < 0) return status;
-    if (status == TR_OK)
-      finish_op(run, index);
-    else
-      run->active[left++] = index;
+    if (status == TR_OK) TR_TRY(continue_op(run, index));
+    if (run->pending[index]) run->active[left++] = index;
   }
   run->nactive = left;
-  while (run->comm_head < program->nop) {
-    const tr_op *op = &program->op[run->comm_head];
-    if (op->lane == TR_LANE_COMM) {
-      if (!is_ready(run, op)) break;
-      TR_TRY(start_op(run, run->comm_head));
-    }
-    run->comm_head++;
+  return TR_OK;
+}
+
+tr_status tr__run_comm_advance(tr_run *run) {
+  if (!run->options.program) return TR_OK;
+  if (run->nactive) TR_TRY(finish_active(run));
+  for (int started = 1; started;) { // one that ends at once may be what another queue waits for
+    started = 0;
+    TR_TRY(start_heads(run, &started));
   }
   return TR_OK;
 }
@@ -148,7 +119,41 @@ static tr_status wait_for(tr_run *run, uint32_t index) {
   for (uint32_t i = 0; i < run->nactive; i++)
     if (run->active[i] != index) run->active[left++] = run->active[i];
   run->nactive = left;
-  finish_op(run, index);
+  TR_TRY(continue_op(run, index));
+  if (run->pending[index]) run->active[run->nactive++] = index;
+  return TR_OK;
+}
+
+// The operation under way that has to end before `index` can start: the head of its queue waits for it.
+static tr_status find_blocker(const tr_run *run, uint32_t index, uint32_t *out) {
+  const tr_program *program = run->options.program;
+  for (uint32_t hops = 0; hops < program->nop; hops++) {
+    if (run->pending[index]) {
+      *out = index;
+      return TR_OK;
+    }
+    if (op_at(run, index)->lane != TR_LANE_COMM) break;
+    const tr__queue *queue = &run->queue[queue_of(op_at(run, index))];
+    if (queue->head == queue->end) break;
+    const tr_op *head = op_at(run, run->queued[queue->head]);
+    for (uint32_t e = head->edge_begin; e < head->edge_end; e++)
+      if (!tr__run_edge_done(run, &program->edge[e])) index = program->edge[e].op;
+  }
+  return tr_error(TR_ERR_INTERNAL, "operation %u (%s) is waited for but cannot start", index,
+                  tr_op_name((tr_op_kind)op_at(run, index)->kind));
+}
+
+tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
+  const tr_op *op = op_at(run, index);
+  if (run->options.comm)
+    tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step + 1, op->microbatch);
+  uint64_t before = run->done[index];
+  while (run->done[index] == before) {
+    uint32_t blocker;
+    TR_TRY(find_blocker(run, index, &blocker));
+    TR_TRY(wait_for(run, blocker));
+    TR_TRY(tr__run_comm_advance(run));
+  }
   return TR_OK;
 }
 
@@ -158,18 +163,8 @@ tr_status tr__run_comm_finish(tr_run *run) {
     TR_TRY(wait_for(run, run->active[0]));
     TR_TRY(tr__run_comm_advance(run));
   }
-  return TR_OK;
-}
-
-// One that has not started stands in the queue behind others: the oldest under way ends first, then the lane moves on.
-tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
-  if (run->options.comm) tr_comm_activity(run->options.comm, "REDUCE", run->step + 1, -1);
-  uint64_t before = run->done[index];
-  while (run->done[index] == before) {
-    if (!run->pending[index] && run->nactive == 0)
-      return tr_error(TR_ERR_INTERNAL, "operation %u is waited for but cannot start", index);
-    TR_TRY(wait_for(run, run->pending[index] ? index : run->active[0]));
-    TR_TRY(tr__run_comm_advance(run));
-  }
+  for (int q = 0; q <= run->nring; q++)
+    if (run->queue[q].head < run->queue[q].end)
+      return tr_error(TR_ERR_INTERNAL, "operation %u never started", run->queued[run->queue[q].head]);
   return TR_OK;
 }

@@ -5,18 +5,31 @@
 
 #include "trireme/run/run.h"
 
-// Where a buffer lives: a slot of a lifetime class, the area for temporaries or that for values that are computed again, or
-// nowhere.
-typedef enum tr__class { TR__NONE, TR__FI, TR__FW, TR__IW, TR__TEMPORARY, TR__RECOMPUTE, TR__CLASS_COUNT } tr__class;
+// Where a buffer lives: a slot of a lifetime class of its chunk, the area for temporaries or that for values that are computed
+// again, a slot of one of the chunk's rings (what enters and leaves it, and the gradients of both), or nowhere.
+typedef enum tr__class {
+  TR__NONE,
+  TR__FI,
+  TR__FW,
+  TR__IW,
+  TR__TEMPORARY,
+  TR__RECOMPUTE,
+  TR__RING_IN,
+  TR__RING_OUT,
+  TR__RING_DIN,
+  TR__RING_DOUT,
+  TR__CLASS_COUNT
+} tr__class;
 typedef struct tr__place {
   tr__class where;
   size_t offset;
 } tr__place;
 
 typedef struct tr__value_plan {
-  tr__place *value, *grad;      // [values]
-  unsigned char *again;         // [pieces] run again by an R
-  size_t size[TR__CLASS_COUNT]; // bytes of one slot of each class; of a whole area
+  tr__place *value, *grad;         // [values]
+  unsigned char *again;            // [pieces] run again by an R
+  size_t (*size)[TR__CLASS_COUNT]; // [ranges] bytes of one slot of each class of one range's values
+  size_t area[TR__CLASS_COUNT];    // TEMPORARY and RECOMPUTE: shared by all ranges
 } tr__value_plan;
 
 typedef struct tr__value_options {
@@ -30,8 +43,10 @@ void tr__value_plan_free(tr__value_plan *plan);
 
 // What all ports together say about each value.
 typedef struct tr__value_facts {
-  int *producer, *last_reader; // [values] piece, -1 none; in one block with lowest_user
+  int *producer,
+      *last_reader; // [values] piece, -1 none, as many as there are pieces: another part; in one block with all
   int *lowest_user; // [values] lowest piece whose backward pass reads it; as many as there are pieces: none
+  int *range;       // [values]
   unsigned *use;    // [values] union over ports
 } tr__value_facts;
 tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out);
@@ -54,17 +69,49 @@ typedef struct tr__share {
   int64_t block; // its number
 } tr__share;
 
+// tr_run.touched of a parameter that several chunks use: a step's first contribution overwrites, whichever chunk it is of.
+enum { TR__SHARED = 1, TR__TOUCHED = 2 };
+
+// Where the copies of one chunk's lifetime classes begin.
+typedef struct tr__bound_chunk {
+  char *slot[TR__IW + 1];
+} tr__bound_chunk;
+
+// A ring's slots: values as pieces read and write them, and, where a peer is at the other end, messages: a header and then
+// the values as they travel, which are the same memory unless they travel as another type.
+typedef struct tr__bound_ring {
+  char *values, *message;
+  size_t values_stride, message_stride;
+  int64_t width; // elements of a row
+  int tag;
+} tr__bound_ring;
+
+// A queue of communication operations in program order: collectives, or the messages of one ring.
+typedef struct tr__queue {
+  uint32_t begin, end, head; // of tr_run.queued; head: next to start
+} tr__queue;
+
 struct tr_run {
   tr_run_options options;
-  tr_dtype wide, wire_type;
-  int dp, dp_rank; // ranks in options.dp, own index
-  int shares;      // zero 1 with several ranks
+  tr_dtype wide, wire_type, stage_type; // stage_type: in which activations travel
+  tr_group *grads;                      // ranks whose gradients are summed, NULL: one
+  int ngrad, grad_rank;                 // ranks in it, own index
+  int dp, dp_rank;                      // ranks in options.dp, own index
+  int pp, pp_rank;
+  int shares; // zero 1 with several ranks
+  // the chunks and rings of the program; of one without: `only`
+  const tr_chunk *chunk;
+  int nchunk, nring;
+  tr_chunk only;
   // memory, one private arena and blocks of the rank's shared arena
   tr_arena memory, scratch;
   tr_arena own_shared; // stands in for the shared arena when there is no communicator
   size_t shared_mark;  // where this run's blocks begin in the shared arena
   tr__value_plan plan;
-  char *slot[TR__CLASS_COUNT];                  // base of slot 0 of each class
+  tr__bound_chunk *bound;                       // [chunks]
+  tr__bound_ring *ring;                         // [rings]
+  char *area[TR__CLASS_COUNT];                  // TEMPORARY and RECOMPUTE
+  size_t beside;                                // where in the first F of a pair has its own; 0: there are no pairs
   void *weights, *master, *gradients, *partial; // partial: one micro-batch's sums, grad_sync every
   void *wire;                                   // gradients as they travel, NULL: as they are
   char *packed;
@@ -74,28 +121,47 @@ struct tr_run {
   int *bucket_of;    // [units]
   float *state[TR_OPTIM_MAX_STATE];
   double *squares;                    // [blocks of the layout]
-  double *sums;                       // [dp] per role of a small exchange
+  double *sums;                       // [gradient ranks] per role of a small exchange
+  double *norms;                      // [pp] losses, then [pp][units of the whole model] sums of squares
+  int *norm_unit;                     // [units] whose squares this rank reports: unit of the whole model, -1 none
+  double *losses;                     // [micro-batches] of the step, in f64
   unsigned char *grad_first;          // [pieces * PORTS] facts of the model, looked up once
-  unsigned char *param_first;         // [pieces * PARAMS]
+  unsigned char *param_first;         // [pieces * PARAMS] no later piece of the chunk uses it
+  unsigned char *touched;             // [params] TR__SHARED, and whether there is a contribution to its gradient
+  int tied_param;                     // gradient summed over options.tied, -1 none
+  size_t *tied_starts;                // [2][gradient ranks + 1] parts of what is around it
   tr_optim_segment *segment;          // [params]
   tr_compute compute, inline_compute; // the second without the pool: what is done beside communication
+  // evaluation through a pipeline
+  int loss_rank;             // of the pipeline
+  int eval_group;            // inputs that go through one stage of a rank before those of its next stage
+  tr_request **eval_request; // [slots of all rings]
   // the step under way
   const tr_model_input *input;
   int64_t step;
   int64_t updates;    // updates done, those of earlier runs included; skipped steps do not count
   int64_t step_count; // steps done by this run: what edges count
-  double lr, scale, loss_sum;
+  double lr, scale;
   tr_step_result result;
   uint64_t *done;            // [ops] how often each has ended
   tr_request **pending;      // [ops] communication under way
   uint32_t *active, nactive; // [ops] communication operations under way
-  uint32_t comm_head;        // next operation of the communication lane
+  unsigned char *phase;      // [ops] how many exchanges of an operation have been started
+  uint32_t *queued;          // [ops] communication operations, queue after queue
+  tr__queue *queue;          // [1 + rings]
 };
 
 tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op, int training);
 tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
 // Address of a place in the slots that `op` uses; NULL for nowhere.
 void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place);
+void tr__run_hand_over(tr_run *run, const tr_op *op,
+                       int64_t rows); // what a forward pass has written for the next stage
+tr_status tr__run_check_rows(const tr_run *run, const tr_model_input *input, int n);
+// `sum` and the losses of rows [first, last), which the last piece has just written in the slots of `op`, in row order.
+double tr__run_add_losses(const tr_run *run, const tr_op *op, const tr_model_input *input, int64_t first,
+                          int64_t last, double sum);
+tr_status tr__run_queues_make(tr_run *run);
 tr_status tr__run_comm_advance(tr_run *run);           // start what is ready, finish what has arrived
 tr_status tr__run_comm_finish(tr_run *run);            // until the step's communication is done
 tr_status tr__run_comm_wait(tr_run *run, uint32_t op); // until this communication operation is done
@@ -105,11 +171,60 @@ void tr__run_op_done(tr_run *run, uint32_t index);
 tr_status tr__run_state_op(tr_run *run, const tr_op *op); // NORM, UPDATE, PUBLISH
 void tr__run_pack(tr_run *run, int unit);                 // this rank's parts of the unit's packed weights
 
+// ---- run_memory.c: what is taken, in the order in which it is
+int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out); // how many
+int tr__run_shares_state(const tr_run_options *o, int ngrad);
+tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad);
+size_t tr__run_sums_bytes(int ngrad);
+size_t tr__run_norms_bytes(const tr_run_options *o);
+size_t tr__run_squares_bytes(const tr_run_options *o);
+size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size); // size: of a slot of each class
+tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out);
+void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad, tr_run_memory *out);
+int tr__run_pairs(const tr_run_options *o); // whether halves of overlapped pairs may alternate
+
+// ---- run_check.c
+tr_status tr__run_check_chunks(const tr_run_options *o); // the program is one of this part of the model
+tr_status tr__run_check(const tr_run *run);
+
+// ---- rings.c: what crosses between stages
+typedef struct tr__ring_sizes {
+  int64_t width;
+  size_t values, message; // bytes of a slot; 0: shares the other's memory, or there is none
+} tr__ring_sizes;
+tr_dtype tr__ring_type(const tr_run_options *o); // in which activations travel
+void tr__ring_sizes_of(const tr_run_options *o, int ring, tr__ring_sizes *out);
+tr_status tr__rings_bind(tr_run *run, tr_arena *shared);
+// Address of the values in a slot of a ring.
+static inline char *tr__ring_values(const tr_run *run, int ring, int slot) {
+  return run->ring[ring].values + (size_t)slot * run->ring[ring].values_stride;
+}
+// Start a message. What it is stands in front of it, and is checked when it has come.
+tr_status tr__ring_send(tr_run *run, const tr_op *op, int64_t rows, tr_request **request);
+tr_status tr__ring_recv(tr_run *run, const tr_op *op, int64_t rows, tr_request **request);
+tr_status tr__ring_received(tr_run *run, const tr_op *op, int64_t rows);
+
+// ---- norm.c: the gradient norm of the whole model, whoever has which part of it
+tr_status tr__norm_bind(tr_run *run);
+void tr__norm_own(tr_run *run); // sums of squares of this rank's units
+double *tr__norm_row(const tr_run *run, int rank);
+double tr__norm_of_all(const tr_run *run);
+
+// ---- run_sums.c: collectives, each one or more exchanges after each other
+int tr__sum_phases(const tr_op *op);
+tr_status tr__sum_start(tr_run *run, const tr_op *op, int phase, tr_request **request); // NULL: nothing to wait for
+void tr__sum_finish(tr_run *run, const tr_op *op);
+tr_status tr__tied_bind(tr_run *run);
+
+// ---- run_eval.c
+tr_status tr__eval_bind(tr_run *run); // collective over pp
+
 // ---- share.c: parts of buckets
 tr_status tr__shares_make(tr_run *run);
 void tr__shares_free(tr_run *run);
 void tr__share_begin(tr_run *run, int bucket);               // before its sums of squares
 void tr__share_squares(void *share, size_t first, size_t n); // a tr_part_done: elements of the own part are final
+double tr__squares_of_block(tr_run *run, int64_t first, int64_t count);
 void tr__share_zero(tr_run *run); // the own parts of shared state: first touched by the owner
 // Elements of a unit that this rank updates.
 void tr__share_of_unit(const tr_run *run, int unit, int64_t *first, int64_t *count);

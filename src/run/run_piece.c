@@ -1,14 +1,52 @@
 // SPDX-License-Identifier: MIT
 // Calling pieces: symbolic slots become pointers here, per call, and nothing else happens.
 #include "run/run_internal.h"
+#include <string.h>
 
+// The slot of the lifetime class, ring or area that holds what `where` says, for the micro-batch of `op`.
 static char *slot_base(const tr_run *run, const tr_op *op, tr__class where) {
-  int copy = where == TR__FI ? op->slot_fi : where == TR__FW ? op->slot_fw : where == TR__IW ? op->slot_iw : 0;
-  return run->slot[where] + (size_t)(copy < 0 ? 0 : copy) * run->plan.size[where];
+  const tr_chunk *chunk = &run->chunk[op->chunk];
+  const struct {
+    int ring, slot;
+  } ring[] = {{chunk->ring_in, op->slot_in},
+              {chunk->ring_out, op->slot_out},
+              {chunk->ring_din, op->slot_din},
+              {chunk->ring_dout, op->slot_dout}};
+  if (where == TR__TEMPORARY) return run->area[where] + (op->pair && op->kind == TR_OP_F ? run->beside : 0);
+  if (where == TR__RECOMPUTE) return run->area[where];
+  if (where >= TR__RING_IN)
+    return tr__ring_values(run, ring[where - TR__RING_IN].ring, ring[where - TR__RING_IN].slot);
+  int copy = where == TR__FI ? op->slot_fi : where == TR__FW ? op->slot_fw : op->slot_iw;
+  return run->bound[op->chunk].slot[where] + (size_t)(copy < 0 ? 0 : copy) * run->plan.size[op->chunk][where];
+}
+
+// Pieces are told of all their values, also of those that this operation does not touch and has no slot for.
+static int has_slot(const tr_op *op, tr__class where) {
+  switch (where) {
+  case TR__NONE: return 0;
+  case TR__RING_IN: return op->slot_in >= 0;
+  case TR__RING_OUT: return op->slot_out >= 0;
+  case TR__RING_DIN: return op->slot_din >= 0;
+  case TR__RING_DOUT: return op->slot_dout >= 0;
+  default: return 1;
+  }
 }
 
 void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place) {
-  return place->where == TR__NONE ? NULL : slot_base(run, op, place->where) + place->offset;
+  return has_slot(op, place->where) ? slot_base(run, op, place->where) + place->offset : NULL;
+}
+
+// What leaves the chunk is in its ring, unless a piece reads it in its backward pass: then in a slot of its own, too.
+void tr__run_hand_over(tr_run *run, const tr_op *op, int64_t rows) {
+  const tr_chunk *chunk = &run->chunk[op->chunk];
+  int begin, end;
+  tr_model_boundary boundary;
+  tr_model_range(run->options.model, op->chunk, &begin, &end, &boundary);
+  if (boundary.out < 0 || op->piece_end < chunk->piece_end) return;
+  const tr__place *place = &run->plan.value[boundary.out];
+  if (place->where == TR__RING_OUT) return;
+  memcpy(tr__ring_values(run, chunk->ring_out, op->slot_out), tr__run_resolve(run, op, place),
+         (size_t)(rows * tr_model_value(run->options.model, boundary.out)->width) * tr_dtype_size(run->options.type));
 }
 
 static void bind_call(const tr_run *run, int index, const tr_model_input *input, const tr_op *op,
@@ -59,7 +97,18 @@ tr_status tr__run_piece_forward(tr_run *run, int index, const tr_model_input *in
   return status;
 }
 
-static void bind_gradients(const tr_run *run, int index, const tr_op *op, tr_piece_call *call) {
+// Whether this call is the step's first contribution to the gradient of parameter k, and overwrites it.
+static int contributes_first(tr_run *run, int index, int k, const tr_op *op) {
+  const tr_piece *piece = tr_model_piece(run->options.model, index);
+  unsigned char *touched = &run->touched[piece->param[k]];
+  int first = op->first && run->param_first[index * TR_PIECE_PARAMS + k];
+  if (!*touched) return first;
+  if (*touched == TR__TOUCHED) first = 0;
+  if (op->kind != (piece->ops->backward_weight ? TR_OP_I : TR_OP_W)) *touched = TR__TOUCHED;
+  return first;
+}
+
+static void bind_gradients(tr_run *run, int index, const tr_op *op, tr_piece_call *call) {
   const tr_piece *piece = call->piece;
   const tr_layout *layout = run->options.layout;
   for (int k = 0; k < piece->nin; k++) {
@@ -70,7 +119,7 @@ static void bind_gradients(const tr_run *run, int index, const tr_op *op, tr_pie
     call->dout[k] = tr__run_resolve(run, op, &run->plan.grad[piece->out[k].value]);
   for (int k = 0; k < piece->nparam; k++) {
     call->dparam[k] = (char *)run->partial + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->wide);
-    call->add_param[k] = !op->first || !run->param_first[index * TR_PIECE_PARAMS + k];
+    call->add_param[k] = !contributes_first(run, index, k, op);
   }
 }
 

@@ -4,32 +4,9 @@
 #include "run/run_internal.h"
 #include <math.h>
 
-// Every block, by all workers. Sharers have summed their own ones with the gradients.
-static void sum_all_squares(tr_run *run) {
-  const tr_layout *layout = run->options.layout;
-  for (int u = 0; u < layout->nunit; u++) {
-    const int64_t first = layout->unit_start[u], count = layout->unit_start[u + 1] - first;
-    run->compute.kernels->sum_squares(&run->compute, (size_t)count, TR_LAYOUT_BLOCK,
-                                      (const float *)run->gradients + first,
-                                      run->squares + tr_layout_blocks(layout, u));
-  }
-}
-
-static double sum_f64(const double *x, int64_t n, int squared) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; i++) sum += squared ? x[i] * x[i] : x[i];
-  return sum;
-}
-
 static void run_norm(tr_run *run) {
-  const tr_layout *layout = run->options.layout;
-  double squares;
-  if (!run->shares && run->wide != TR_F32) {
-    squares = sum_f64(run->gradients, layout->total, 1);
-  } else {
-    if (!run->shares) sum_all_squares(run);
-    squares = sum_f64(run->squares, tr_layout_blocks(layout, layout->nunit), 0);
-  }
+  if (run->pp == 1) tr__norm_own(run); // else they have been told to all
+  double squares = tr__norm_of_all(run);
   run->result.norm = sqrt(squares);
   run->result.skipped = !isfinite(squares) || !isfinite(run->result.loss) || run->result.tokens == 0;
   run->result.clip = run->result.skipped ? 0 : tr_clip_factor(run->result.norm, run->options.clip);

@@ -17,6 +17,7 @@ static tr_status run_forward(tr_run *run, const tr_op *op) {
     TR_TRY(tr__run_piece_forward(run, (int)i, input, op, 1));
     TR_TRY(between_pieces(run));
   }
+  tr__run_hand_over(run, op, input->rows);
   return TR_OK;
 }
 
@@ -30,9 +31,8 @@ static tr_status run_again(tr_run *run, const tr_op *op) {
   return TR_OK;
 }
 
-// `sum` and the losses of rows [first, last), which the last piece has just written, added in row order.
-static double add_losses(const tr_run *run, const tr_op *op, const tr_model_input *input, int64_t first, int64_t last,
-                         double sum) {
+double tr__run_add_losses(const tr_run *run, const tr_op *op, const tr_model_input *input, int64_t first,
+                          int64_t last, double sum) {
   const void *loss = tr__run_resolve(run, op, &run->plan.value[tr_model_loss_value(run->options.model)]);
   for (int64_t r = first; r < last; r++)
     if (input->target[r] >= 0) sum += run->wide == TR_F64 ? ((const double *)loss)[r] : ((const float *)loss)[r];
@@ -41,11 +41,11 @@ static double add_losses(const tr_run *run, const tr_op *op, const tr_model_inpu
 
 static tr_status run_backward(tr_run *run, const tr_op *op) {
   const tr_model_input *input = &run->input[op->microbatch];
-  int last = tr_model_pieces(run->options.model) - 1;
+  int last = tr_model_loss_value(run->options.model) < 0 ? -1 : tr_model_pieces(run->options.model) - 1;
   for (uint32_t i = op->piece_end; i-- > op->piece_begin;) {
     TR_TRY(tr__run_piece_backward(run, (int)i, input, op));
     if ((int)i == last && op->kind != TR_OP_W)
-      run->loss_sum = add_losses(run, op, input, 0, input->rows, run->loss_sum);
+      run->losses[op->microbatch] = tr__run_add_losses(run, op, input, 0, input->rows, 0);
     TR_TRY(between_pieces(run));
   }
   return TR_OK;
@@ -106,7 +106,7 @@ static tr_status run_compute_op(tr_run *run, uint32_t index) {
 }
 
 // More rows than were laid out would write past the slots.
-static tr_status check_rows(const tr_run *run, const tr_model_input *input, int n) {
+tr_status tr__run_check_rows(const tr_run *run, const tr_model_input *input, int n) {
   for (int i = 0; i < n; i++)
     if (input[i].rows < 0 || input[i].rows > run->options.rows)
       return tr_error(TR_ERR_DATA, "a micro-batch of %lld rows: this run was made for at most %lld",
@@ -114,35 +114,28 @@ static tr_status check_rows(const tr_run *run, const tr_model_input *input, int 
   return TR_OK;
 }
 
-tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result) {
-  const tr_program *program = run->options.program;
-  if (!program) return tr_error(TR_ERR_USAGE, "this run was made for evaluation only");
-  TR_TRY(check_rows(run, input, program->microbatches));
+static void begin_step(tr_run *run, int64_t step, double lr, const tr_model_input *input) {
   run->input = input;
   run->step = step;
   run->lr = lr;
-  run->loss_sum = run->scale = 0;
-  run->comm_head = 0;
+  run->scale = 0;
   run->result = (tr_step_result){.clip = 1};
+  for (int q = 0; q <= run->nring; q++) run->queue[q].head = run->queue[q].begin;
+  for (int mb = 0; mb < run->options.program->microbatches; mb++) run->losses[mb] = 0;
+  for (int i = 0; i < tr_model_params(run->options.model); i++)
+    if (run->touched[i]) run->touched[i] = TR__SHARED;
+}
+
+tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result) {
+  const tr_program *program = run->options.program;
+  if (!program) return tr_error(TR_ERR_USAGE, "this run was made for evaluation only");
+  TR_TRY(tr__run_check_rows(run, input, program->microbatches));
+  begin_step(run, step, lr, input);
   for (uint32_t i = 0; i < program->nop; i++)
     if (program->op[i].lane == TR_LANE_COMPUTE) TR_TRY(run_compute_op(run, i));
   TR_TRY(tr__run_comm_finish(run));
   run->step_count++;
   if (!run->result.skipped) run->updates++;
   *result = run->result;
-  return TR_OK;
-}
-
-tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence) {
-  const tr_op op = {.kind = TR_OP_F, .phase = TR_PHASE_EVAL};
-  TR_TRY(check_rows(run, input, 1));
-  if (run->options.comm) tr_comm_activity(run->options.comm, "evaluation", run->step + 1, -1);
-  for (int i = 0; i < tr_model_pieces(run->options.model); i++) {
-    TR_TRY(tr__run_piece_forward(run, i, input, &op, 0));
-    if (run->options.comm) tr_comm_beat(run->options.comm);
-    if (run->options.comm) TR_TRY(tr_comm_check(run->options.comm));
-  }
-  for (int s = 0; s < input->nseq; s++)
-    loss_of_sequence[s] = add_losses(run, &op, input, input->start[s], input->start[s + 1], 0);
   return TR_OK;
 }

@@ -6,6 +6,9 @@
 // gradient lives from the backward of its value's last reader to that of its writer; gradients declared
 // equal (TR_ALIAS_GRAD) are one.
 //
+// What enters and leaves a part of a model is in rings, with its gradients. The gradient of what leaves may be one with those
+// in front of it, which then accumulate in the ring; that of what enters never is: it goes to another stage.
+//
 // What pieces write that run again (recompute.c) lives in an area of its own, one for all units, where the first forward
 // pass puts it too: first fit in each unit over its forward and then its backward pass. That area is not the one for
 // temporaries, because gradients live on there while a unit is computed again.
@@ -59,6 +62,7 @@ static void alias_piece(planner *p, int index) {
   int out = piece->out[0].value, first = piece->in[0].value;
   if (piece->nin == 0 || !(piece->in[0].use & TR_ALIAS_GRAD) || p->facts.last_reader[first] != index || p->guest[out])
     return;
+  if (p->facts.producer[first] < 0) return;
   p->alias[representative(p, first)] = representative(p, out);
   int next_reader = reader_below(p, first, index);
   for (int k = 1; k < piece->nin; k++) {
@@ -107,8 +111,17 @@ static void keep_for_recomputation(planner *p) {
 }
 
 static tr__class class_of(const planner *p, int v) {
+  if (p->facts.producer[v] < 0) return TR__RING_IN;
   if (p->facts.producer[v] >= 0 && p->plan->again[p->facts.producer[v]]) return TR__RECOMPUTE;
-  return p->facts.use[v] & TR_USE_W ? TR__FW : p->facts.use[v] & TR_USE_I ? TR__FI : TR__TEMPORARY;
+  if (p->facts.use[v] & (TR_USE_W | TR_USE_I)) return p->facts.use[v] & TR_USE_W ? TR__FW : TR__FI;
+  return p->facts.last_reader[v] == p->npiece ? TR__RING_OUT : TR__TEMPORARY;
+}
+
+// Where `v` begins in a slot of its range.
+static size_t take_slot(const planner *p, tr__class where, int v) {
+  size_t *size = &p->plan->size[p->facts.range[v]][where], offset = *size;
+  *size += value_bytes(p, v);
+  return offset;
 }
 
 // Gives each of `n` values its offset in an area, and returns how large that has to be.
@@ -135,7 +148,7 @@ static void place_recomputed(planner *p, int begin, int end, life *item) {
     item[n++] = one;
   }
   size_t size = place_in_area(p, item, n);
-  if (size > p->plan->size[TR__RECOMPUTE]) p->plan->size[TR__RECOMPUTE] = size;
+  if (size > p->plan->area[TR__RECOMPUTE]) p->plan->area[TR__RECOMPUTE] = size;
 }
 
 static void place_values(planner *p, life *item) {
@@ -144,13 +157,11 @@ static void place_values(planner *p, life *item) {
   keep_for_recomputation(p);
   for (int v = 0; v < p->nvalue; v++) {
     tr__class where = class_of(p, v);
-    p->plan->value[v] = (tr__place){where, p->plan->size[where]};
-    if (where == TR__TEMPORARY)
-      item[n++] = forward_life(p, v);
-    else if (where != TR__RECOMPUTE)
-      p->plan->size[where] += value_bytes(p, v);
+    int in_slot = where == TR__FI || where == TR__FW;
+    p->plan->value[v] = (tr__place){where, in_slot ? take_slot(p, where, v) : 0};
+    if (where == TR__TEMPORARY) item[n++] = forward_life(p, v);
   }
-  p->plan->size[TR__TEMPORARY] = place_in_area(p, item, n);
+  p->plan->area[TR__TEMPORARY] = place_in_area(p, item, n);
   for (int begin = 0, end; begin < p->npiece; begin = end)
     place_recomputed(p, begin, end = tr__unit_end(p->model, begin), item);
 }
@@ -179,16 +190,17 @@ static void place_gradients(planner *p, life *item) {
   for (int v = 0; v < p->nvalue; v++) {
     if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->facts.last_reader[v] < 0) continue;
     tr__class where = split && p->facts.use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
-    p->plan->grad[v] = (tr__place){where, p->plan->size[TR__IW]};
-    if (where == TR__IW) p->plan->size[TR__IW] += value_bytes(p, v);
+    if (p->facts.producer[v] < 0) where = TR__RING_DIN;
+    if (p->facts.last_reader[v] == p->npiece) where = TR__RING_DOUT;
+    p->plan->grad[v] = (tr__place){where, where == TR__IW ? take_slot(p, where, v) : 0};
   }
   int n = gradient_lives(p, item);
   qsort(item, (size_t)n, sizeof *item, compare_birth);
   size_t size = place_lives(item, n);
-  if (size > p->plan->size[TR__TEMPORARY]) p->plan->size[TR__TEMPORARY] = size;
+  if (size > p->plan->area[TR__TEMPORARY]) p->plan->area[TR__TEMPORARY] = size;
   for (int i = 0; i < n; i++) p->plan->grad[item[i].value].offset = item[i].offset;
   for (int v = 0; v < p->nvalue; v++)
-    if (p->plan->grad[v].where == TR__TEMPORARY) p->plan->grad[v].offset = p->plan->grad[representative(p, v)].offset;
+    if (p->plan->grad[v].where == TR__TEMPORARY) p->plan->grad[v] = p->plan->grad[representative(p, v)];
 }
 
 tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out) {
@@ -201,11 +213,12 @@ tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *op
   TR_TRY(tr__value_facts_make(model, &p.facts));
   *out = (tr__value_plan){.value = calloc(n, sizeof *out->value),
                           .grad = calloc(n, sizeof *out->grad),
-                          .again = calloc((size_t)p.npiece, 1)};
+                          .again = calloc((size_t)p.npiece, 1),
+                          .size = calloc((size_t)tr_model_ranges(model), sizeof *out->size)};
   int *numbers = malloc(2 * n * sizeof *numbers);
   life *item = malloc(n * sizeof *item);
   tr_status status = TR_OK;
-  if (!out->value || !out->grad || !out->again || !numbers || !item) {
+  if (!out->value || !out->grad || !out->again || !out->size || !numbers || !item) {
     tr__value_plan_free(out);
     status = tr_error(TR_ERR_MEMORY, "no memory to plan %zu values", n);
   } else {
@@ -225,6 +238,7 @@ void tr__value_plan_free(tr__value_plan *plan) {
   free(plan->value);
   free(plan->grad);
   free(plan->again);
+  free(plan->size);
   *plan = (tr__value_plan){0};
 }
 

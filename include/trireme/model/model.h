@@ -157,8 +157,8 @@ int tr_model_values(const tr_model *model);
 const tr_value *tr_model_value(const tr_model *model, int i);
 int tr_model_pieces(const tr_model *model);
 const tr_piece *tr_model_piece(const tr_model *model, int i);
-int tr_model_loss_value(const tr_model *model);
-int64_t tr_model_count(const tr_model *model); // elements of all parameters
+int tr_model_loss_value(const tr_model *model); // -1: a part without the head
+int64_t tr_model_count(const tr_model *model);  // elements of all parameters
 // FLOPs per token of a forward and a backward pass (3 x forward) over sequences of this length.
 double tr_model_flops(const tr_model *model, int64_t sequence);
 int64_t tr_model_vocab(const tr_model *model);     // largest token + 1 it accepts; set by the builder
@@ -175,19 +175,24 @@ int tr_model_unit_last_piece(const tr_model *model, int unit);
 // A rank's part of a model that is split by layers: pieces [range[2 c], range[2 c + 1]) for c = 0 .. nrange - 1, ascending and
 // disjoint, as a model of its own, with the parameters and units that these pieces use, under the same names. A value that
 // enters a range from before it has no producer in the part, one that leaves it no reader: `boundary` tells them. Exactly one
-// activation may cross into a range and out of it, and nothing behind a range's end but the next stage may read it: else
-// TR_ERR_PLAN names the piece, and the nearest places where the model can be cut. tr_piece.index stays that of the whole model
-// (dropout keys depend on it). The part keeps pointers into the whole, which outlives it.
+// activation may cross into a range and out of it, which no piece in front of the crossing reads: else TR_ERR_PLAN names the
+// piece, and the nearest places where the model can be cut. tr_piece.index stays that of the whole model (dropout keys depend
+// on it). A unit that parts share (tied embeddings) has in each the parameters that its pieces use; all of them where its
+// first piece is. The part keeps pointers into the whole, which outlives it.
 typedef struct tr_model_boundary {
   int in, out; // values of the part; -1: the range starts or ends the model
 } tr_model_boundary;
 tr_status tr_model_part(const tr_model *whole, const int *range, int nrange, tr_model_boundary *boundary,
                         tr_model **out);
+// Ranges of a part, in its own numbers of pieces: one follows the other. A whole model is one range without a boundary.
+int tr_model_ranges(const tr_model *model);
+void tr_model_range(const tr_model *model, int range, int *begin, int *end, tr_model_boundary *boundary);
 // Pieces before which the model can be cut into stages, ascending: where exactly one activation crosses and a unit ends.
 // Returns how many, at most `capacity` are written.
 int tr_model_cuts(const tr_model *model, int *piece, int capacity);
-// Parameter of the whole model that parameter i of a part is.
-int tr_model_whole_param(const tr_model *part, int i);
+// The model that a part was cut from, and the parameter of it that parameter i of the part is; of a whole model itself and i.
+const tr_model *tr_model_whole(const tr_model *model);
+int tr_model_whole_param(const tr_model *model, int i);
 
 // Initial values of a parameter as `type`, from (seed, name, flat index): the same for every layout of ranks.
 void tr_param_init(const tr_param *param, uint64_t seed, float *out, int64_t first, int64_t count);

@@ -11,8 +11,14 @@
 // (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new weights
 // where all ranks read them. So nothing is summed, updated or kept twice, and the bits are those of `zero` 0.
 //
+// A rank of a pipeline runs its part of the model (tr_model_part) by its own program. What crosses between stages is written
+// and read in rings, which lie in the shared arena and travel from slot to slot. All ranks of the pipeline have all
+// micro-batches of their place in dp: the first stage reads tokens, the last one targets, and everybody counts. Loss, norm and
+// the decision to skip are known to all. Bits do not depend on who has which stage, as long as no parameter is shared and
+// weight gradients are added in ascending order of micro-batches.
+//
 // Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy. Create,
-// init_weights, publish and step are collective over dp.
+// init_weights, publish and step are collective over dp and pp.
 #ifndef TRIREME_RUN_RUN_H
 #define TRIREME_RUN_RUN_H
 
@@ -38,25 +44,29 @@ typedef struct tr_run_observer {
 enum { TR_RUN_OBSERVERS = 4 };
 
 typedef struct tr_run_options {
-  size_t size; // of this struct, set by init
-  const tr_model *model;
-  const tr_layout *layout;
+  size_t size;               // of this struct, set by init
+  const tr_model *model;     // in a pipeline the rank's part
+  const tr_layout *layout;   // of that
   const tr_program *program; // NULL: evaluation only, no gradients and no optimizer state
   const tr_kernels *kernels;
   tr_pool *pool;
-  tr_comm *comm;          // may be NULL when dp has one rank
-  tr_group *dp;           // NULL: one rank
-  tr_dtype type;          // of activations and working weights
-  int64_t rows;           // most rows in a micro-batch
+  tr_comm *comm;   // may be NULL when there is one rank
+  tr_group *dp;    // ranks with other data; NULL: one
+  tr_group *grads; // ranks whose gradients are summed, where a stage has two copies: dp x copies; NULL: dp
+  tr_group *pp;    // ranks of the pipeline, in its order; NULL: one
+  tr_group *tied;  // ranks with a copy of a parameter that this rank shares with another stage; NULL: it shares none
+  tr_dtype type;   // of activations and working weights
+  int64_t rows;    // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
   tr_recompute recompute; // whose ranges are in the program
   tr_optim optim;
-  int zero;           // as in the program
-  int pack;           // keep packed weights, where the kernel table and the pieces gain by them
-  tr_dtype grad_wire; // type in which gradients travel: f32 or, with zero 1, bf16
-  double clip;        // largest gradient norm, <= 0: no clipping
-  uint64_t seed;      // dropout
+  int zero;            // as in the program
+  int pack;            // keep packed weights, where the kernel table and the pieces gain by them
+  tr_dtype grad_wire;  // type in which gradients travel: f32 or, with zero 1, bf16
+  tr_dtype stage_wire; // in which activations and their gradients travel between stages: as computed (f32), or bf16
+  double clip;         // largest gradient norm, <= 0: no clipping
+  uint64_t seed;       // dropout
   int nobserver;
   tr_run_observer observer[TR_RUN_OBSERVERS];
 } tr_run_options;
@@ -69,17 +79,18 @@ tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute,
 
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
-  size_t weights, packed, master, state, gradients, wire, activations, recompute, temporaries, kernel_scratch;
+  size_t weights, packed, master, state, gradients, wire, activations, rings, recompute, temporaries, kernel_scratch;
   size_t tables;        // small lists beside the rest
   size_t private_total; // all but what lies in the shared arena
   size_t shared_total;  // in each rank's arena: what travels, and small sums
-  size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1
+  size_t host_total;    // once, in the arena of the first rank of dp (grads): weights, master and state with `zero` 1
 } tr_run_memory;
 // Bytes of the packed form of a parameter; 0 where it has none: nobody gains by it, or `pack` is off.
 size_t tr_run_packed_bytes(const tr_run_options *options, int param, tr_pack use);
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
+// `ngrad`: ranks whose gradients are summed. Groups and the communicator may be missing still.
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, tr_run_memory *out);
 
-// Collective over dp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
+// Collective over dp and pp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
 tr_status tr_run_create(const tr_run_options *options, tr_run **out);
 void tr_run_destroy(tr_run *run); // NULL allowed
 
@@ -110,12 +121,14 @@ typedef struct tr_step_result {
   int64_t comm_wait_ns; // time this rank waited for sums
 } tr_step_result;
 
-// Collective over dp. One step on this rank's micro-batches input[0 .. microbatches - 1] (rows may be 0);
+// Collective over dp and pp. One step on this rank's micro-batches input[0 .. microbatches - 1] (rows may be 0);
 // `step` from 0 numbers updates. A step without any valid token updates nothing (skipped). A norm that is not
 // finite is reported, not repaired.
 tr_status tr_run_step(tr_run *run, int64_t step, double lr, const tr_model_input *input, tr_step_result *result);
 
-// Forward only, local: the loss of each sequence of the input, summed over its valid rows in f64.
+// Forward only, collective over pp: the loss of each sequence of the input, summed over its valid rows in f64.
 tr_status tr_run_eval(tr_run *run, const tr_model_input *input, double *loss_of_sequence);
+// The same for n inputs, of all sequences behind each other; in a pipeline they follow each other through the stages.
+tr_status tr_run_eval_all(tr_run *run, const tr_model_input *input, int n, double *loss_of_sequence);
 
 #endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// How much memory a run takes, and which runs can be. tr_run_memory_predict and tr_run_create (run.c) use the same numbers in
+// the same order, so what is predicted is what is taken.
+#include "run/run_internal.h"
+
+static size_t blocks(size_t count, size_t nbyte) { return count * tr_arena_rounded(nbyte); }
+
+// The program's chunks; the one chunk of a program, or of a run without one, that lists none.
+int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out) {
+  const tr_program *program = o->program;
+  if (program && program->nchunk) {
+    *out = program->chunk;
+    return program->nchunk;
+  }
+  *only = (tr_chunk){.piece_end = (uint32_t)tr_model_pieces(o->model),
+                     .ring_in = -1,
+                     .ring_out = -1,
+                     .ring_din = -1,
+                     .ring_dout = -1,
+                     .slots_fi = program ? program->slots_fi : 1,
+                     .slots_fw = program ? program->slots_fw : 1,
+                     .slots_iw = program ? program->slots_iw : 0};
+  *out = only;
+  return 1;
+}
+
+int tr__run_shares_state(const tr_run_options *o, int ngrad) { return o->program && o->zero && ngrad > 1; }
+
+tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad) {
+  return ngrad > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
+}
+
+// One number per rank and role of a small exchange.
+size_t tr__run_sums_bytes(int ngrad) { return (TR_ROLE_PACKED + 1) * sizeof(double) * (size_t)ngrad; }
+
+static size_t pipeline_size(const tr_run_options *o) {
+  return o->program && o->program->p > 1 ? (size_t)o->program->p : 1;
+}
+
+size_t tr__run_norms_bytes(const tr_run_options *o) {
+  return pipeline_size(o) * ((size_t)tr_model_units(tr_model_whole(o->model)) + 1) * sizeof(double);
+}
+
+size_t tr__run_squares_bytes(const tr_run_options *o) {
+  return o->program ? tr_arena_rounded(sizeof(double) * (size_t)tr_layout_blocks(o->layout, o->layout->nunit)) : 0;
+}
+
+size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size) {
+  return (size_t)chunk->slots_fi * size[TR__FI] + (size_t)chunk->slots_fw * size[TR__FW] +
+         (size_t)chunk->slots_iw * size[TR__IW];
+}
+
+// Halves of an overlapped pair may alternate: then each needs temporaries of its own.
+int tr__run_pairs(const tr_run_options *o) {
+  for (uint32_t i = 0; o->program && i < o->program->nop; i++)
+    if (o->program->op[i].pair) return 1;
+  return 0;
+}
+
+size_t tr_run_packed_bytes(const tr_run_options *o, int param, tr_pack use) {
+  const tr_param *p = tr_model_param(o->model, param);
+  if (!o->program || !o->pack || !o->kernels->pack_size || p->shape.ndim != 2) return 0;
+  if (!(tr_model_param_pack(o->model, param) >> use & 1)) return 0;
+  return o->kernels->pack_size(o->type, p->shape.dim[0], p->shape.dim[1], use);
+}
+
+static size_t packed_total(const tr_run_options *o) {
+  size_t total = 0;
+  for (int i = 0; i < tr_model_params(o->model); i++)
+    for (int use = 0; use < TR_PACKS; use++) total += tr_arena_rounded(tr_run_packed_bytes(o, i, (tr_pack)use));
+  return total;
+}
+
+static size_t slots_of_rings(const tr_program *program) {
+  size_t n = 0;
+  for (int r = 0; program && r < program->nring; r++) n += (size_t)program->ring[r].slots;
+  return n;
+}
+
+// What tr__value_plan_make, tr__shares_make and the bind functions of run.c allocate.
+static size_t tables_bytes(const tr_run_options *o, int ngrad) {
+  const tr_program *program = o->program;
+  size_t nop = program ? program->nop : 0, nbucket = program ? (size_t)program->nbucket : 0,
+         nring = program ? (size_t)program->nring : 0, nchunk = (size_t)tr_model_ranges(o->model);
+  return (size_t)tr_model_values(o->model) * 2 * sizeof(tr__place) +
+         (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
+         (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t) + 1) +
+         (size_t)tr_model_units(o->model) * sizeof(int) +
+         nop * (sizeof(uint64_t) + sizeof(tr_request *) + 2 * sizeof(uint32_t) + 1) +
+         nbucket * (sizeof(tr__share) + ((size_t)ngrad + 1) * sizeof(size_t)) +
+         nchunk * (sizeof(tr__bound_chunk) + TR__CLASS_COUNT * sizeof(size_t)) +
+         nring * (sizeof(tr__bound_ring) + sizeof(tr__queue)) + slots_of_rings(program) * sizeof(tr_request *) +
+         2 * ((size_t)ngrad + 1) * sizeof(size_t) + (program ? (size_t)program->microbatches * sizeof(double) : 0);
+}
+
+// Messages travel, so they are in the shared arena; values that are no messages are private.
+static void predict_rings(const tr_run_options *o, size_t *shared, size_t *private) {
+  *shared = *private = 0;
+  for (int r = 0; o->program && r < o->program->nring; r++) {
+    tr__ring_sizes sizes;
+    tr__ring_sizes_of(o, r, &sizes);
+    *shared += (size_t)o->program->ring[r].slots * sizes.message;
+    *private += (size_t)o->program->ring[r].slots * sizes.values;
+  }
+}
+
+static size_t activation_bytes(const tr_run_options *o, const tr__value_plan *plan) {
+  tr_chunk only;
+  const tr_chunk *chunk;
+  size_t total = 0;
+  int n = tr__run_chunks(o, &only, &chunk);
+  for (int c = 0; c < n; c++) total += tr__run_chunk_bytes(&chunk[c], plan->size[c]);
+  return total;
+}
+
+void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad,
+                     tr_run_memory *out) {
+  size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type)), messages, values;
+  int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
+  int narrow = training && tr__run_wire_type(o, ngrad) != tr_wide(o->type);
+  predict_rings(o, &messages, &values);
+  *out = (tr_run_memory){
+      .weights = tr_arena_rounded(total * tr_dtype_size(o->type)),
+      .packed = packed_total(o),
+      .master = separate_master ? tr_arena_rounded(total * wide) : 0,
+      .gradients = training ? blocks(o->grad_sync == TR_SYNC_EVERY ? 2 : 1, total * wide) : 0,
+      .wire = narrow ? tr_arena_rounded(total * tr_dtype_size(TR_BF16)) : 0,
+      .state = training ? blocks((size_t)tr_optim_state_count(&o->optim), total * sizeof(float)) : 0,
+      .activations = activation_bytes(o, plan),
+      .rings = messages + values,
+      .recompute = plan->area[TR__RECOMPUTE],
+      .temporaries = plan->area[TR__TEMPORARY] * (tr__run_pairs(o) ? 2 : 1),
+      .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
+      .tables = tables_bytes(o, ngrad),
+  };
+  size_t travels = narrow ? out->wire : out->gradients, stays = narrow ? out->gradients : 0;
+  size_t state = out->weights + out->packed + out->master + out->state + tr__run_squares_bytes(o);
+  size_t small = tr_arena_rounded(tr__run_sums_bytes(ngrad)) + tr_arena_rounded(tr__run_norms_bytes(o));
+  int shares = tr__run_shares_state(o, ngrad);
+  out->shared_total = training ? travels + small + messages : 0;
+  out->host_total = shares ? state : 0;
+  out->private_total = (shares ? 0 : state) + stays + tr_arena_rounded(out->activations) + values +
+                       tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
+}
+
+tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out) {
+  tr__value_options options = {.type = o->type, .rows = o->rows};
+  if (o->program) {
+    options.gradients = 1;
+    options.split_backward = o->split_backward;
+    options.recompute = o->recompute;
+  }
+  return tr__value_plan_make(o->model, &options, out);
+}
+
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, tr_run_memory *out) {
+  tr__value_plan plan;
+  TR_TRY(tr__run_check_chunks(options));
+  TR_TRY(tr__run_plan_values(options, &plan));
+  tr__run_predict(options, &plan, nthread, ngrad, out);
+  tr__value_plan_free(&plan);
+  return TR_OK;
+}
