@@ -65,14 +65,14 @@ static tr_status share_from_items(const tr__build *build, tr__part_file *file, s
 
 static tr_status share_of_file(const tr__build *build, size_t f) {
   char path[TR__CKPT_PATH_MAX];
-  size_t begin, end;
+  size_t begin, end = build->plan->file[f].first;
   tr__part_file file = {.wrote = build->wrote, .user = build->user};
-  tr__plan_run(build->plan, f, build->writer, &begin, &end);
-  if (build->plan->file[f].is_text || (begin == end && build->writer != 0)) return TR_OK;
+  int has = tr__plan_next_run(build->plan, f, build->writer, &begin, &end);
+  if (build->plan->file[f].is_text || (!has && build->writer != 0)) return TR_OK;
   TR_TRY(tr__ckpt_join(path, build->folder, build->plan->file[f].name));
   TR_TRY(tr__part_open(&file, path));
   tr_status status = TR_OK;
-  if (begin < end)
+  for (; has && status == TR_OK; has = tr__plan_next_run(build->plan, f, build->writer, &begin, &end))
     status = build->buffer ? share_from_buffer(build, &file, begin, end) : share_from_items(build, &file, begin, end);
   if (status == TR_OK) return tr__part_finish(&file);
   tr__part_abandon(&file);

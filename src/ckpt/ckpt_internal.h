@@ -135,7 +135,7 @@ typedef struct tr__plan_file {
   size_t first, ntensor; // its tensors
 } tr__plan_file;
 
-// Where everything goes: follows from the files alone, but for the owners. The tensors of one writer are neighbours.
+// Where everything goes: follows from the files alone, but for the owners.
 typedef struct tr__plan {
   size_t nfile, ntensor;
   tr__plan_file *file;
@@ -144,10 +144,13 @@ typedef struct tr__plan {
   uint64_t hash;           // of names and headers: equal plans, equal hashes
 } tr__plan;
 
-tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, tr__plan *out);
+// side, held: as in tr_saver_options.
+tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, const int *side, const int *held,
+                        tr__plan *out);
 void tr__plan_free(tr__plan *plan);
-// The rows of file f that belong to `writer`: [*begin, *end).
-void tr__plan_run(const tr__plan *plan, size_t f, int writer, size_t *begin, size_t *end);
+// The next tensors of file f that belong to `writer` and are neighbours, at or after *end: [*begin, *end). 0: there are none.
+// *end starts as the file's first tensor.
+int tr__plan_next_run(const tr__plan *plan, size_t f, int writer, size_t *begin, size_t *end);
 
 // How the bytes of a plan's tensors reach the disk. Zero is fine but for plan and folder.
 typedef struct tr__build {

@@ -3,10 +3,12 @@
 //
 // Headers, sizes and offsets follow from the list of files alone. Who writes what follows from the number of writers
 // too: all tensors in a row, cut into as many stretches of about the same number of bytes, so that a writer has one
-// stretch of a file and writes it in order. A tensor belongs to the stretch that its middle lies in.
+// stretch of a file and writes it in order. A tensor belongs to the stretch that its middle lies in. Where writers have only
+// a side of the tensors, those of each side are cut among its writers.
 #include "ckpt/ckpt_internal.h"
 #include "trireme/base/file.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,22 +34,53 @@ static tr_status plan_file(const tr_ckpt_file *file, size_t f, tr__plan *plan) {
     char *name = strdup(file->item[i].name);
     if (!name) return tr_error(TR_ERR_MEMORY, "no memory for the name of a tensor");
     plan->tensor[plan->ntensor++] =
-        (tr__plan_tensor){.name = name, .file = f, .item = i, .offset = at, .nbyte = nbyte};
+        (tr__plan_tensor){.name = name, .file = f, .item = i, .offset = at, .nbyte = nbyte, .owner = -1};
     plan->nbyte += nbyte;
     at += nbyte;
   }
   return TR_OK;
 }
 
-static void give_to_writers(tr__plan *plan, int nwriter) {
+// The n-th writer of a side.
+static int writer_of(const int *side, int of, int n) {
+  int writer = 0;
+  if (!side) return n;
+  while (side[writer] != of || n-- > 0) writer++;
+  return writer;
+}
+
+// The tensors of one side, `whole` bytes, to its writers; without sides there is one, which is all.
+static void give_to_side(tr__plan *plan, int nwriter, uint64_t whole, const int *side, const int *held, int of) {
   uint64_t before = 0;
   for (size_t i = 0; i < plan->ntensor; i++) {
     tr__plan_tensor *t = &plan->tensor[i];
-    unsigned __int128 middle = (unsigned __int128)before * 2 + t->nbyte, whole = (unsigned __int128)plan->nbyte * 2;
-    int owner = whole ? (int)(middle * (unsigned)nwriter / whole) : 0;
-    t->owner = owner < nwriter ? owner : nwriter - 1;
+    if (held && held[i] != of) continue;
+    unsigned __int128 middle = (unsigned __int128)before * 2 + t->nbyte;
+    int n = whole ? (int)(middle * (unsigned)nwriter / ((unsigned __int128)whole * 2)) : 0;
+    t->owner = writer_of(side, of, n < nwriter ? n : nwriter - 1);
     before += t->nbyte;
   }
+}
+
+static tr_status give_to_writers(tr__plan *plan, int nwriter, const int *side, const int *held) {
+  if (!side) {
+    give_to_side(plan, nwriter, plan->nbyte, NULL, NULL, 0);
+    return TR_OK;
+  }
+  for (int of = 0, seen = 0; seen < nwriter; of++) {
+    int n = 0;
+    uint64_t whole = 0;
+    for (int w = 0; w < nwriter; w++) n += side[w] == of;
+    for (size_t i = 0; i < plan->ntensor; i++) whole += held[i] == of ? plan->tensor[i].nbyte : 0;
+    if (n == 0 && whole)
+      return tr_error(TR_ERR_USAGE, "no writer has the %" PRIu64 " bytes of side %d of a checkpoint", whole, of);
+    if (n) give_to_side(plan, n, whole, side, held, of);
+    seen += n;
+  }
+  for (size_t i = 0; i < plan->ntensor; i++)
+    if (plan->tensor[i].owner < 0)
+      return tr_error(TR_ERR_USAGE, "no writer has tensor '%s' of a checkpoint", plan->tensor[i].name);
+  return TR_OK;
 }
 
 // What all writers must agree on: names, and headers, which hold everything else.
@@ -60,7 +93,8 @@ static uint64_t hash_of(const tr__plan *plan) {
   return hash;
 }
 
-tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, tr__plan *out) {
+tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, const int *side, const int *held,
+                        tr__plan *out) {
   size_t ntensor = 0;
   for (size_t f = 0; f < nfile; f++) ntensor += file[f].item ? file[f].nitem : 0;
   *out = (tr__plan){.nfile = nfile};
@@ -70,11 +104,11 @@ tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, tr_
   if (!out->file || !out->tensor)
     status = tr_error(TR_ERR_MEMORY, "no memory for a list of %zu files and %zu tensors", nfile, ntensor);
   for (size_t f = 0; f < nfile && status == TR_OK; f++) status = plan_file(&file[f], f, out);
+  if (status == TR_OK) status = give_to_writers(out, nwriter, side, held);
   if (status < 0) {
     tr__plan_free(out);
     return status;
   }
-  give_to_writers(out, nwriter);
   out->hash = hash_of(out);
   return TR_OK;
 }
@@ -90,10 +124,11 @@ void tr__plan_free(tr__plan *plan) {
   *plan = (tr__plan){0};
 }
 
-void tr__plan_run(const tr__plan *plan, size_t f, int writer, size_t *begin, size_t *end) {
-  size_t i = plan->file[f].first, last = i + plan->file[f].ntensor;
-  while (i < last && plan->tensor[i].owner < writer) i++;
+int tr__plan_next_run(const tr__plan *plan, size_t f, int writer, size_t *begin, size_t *end) {
+  size_t i = *end, last = plan->file[f].first + plan->file[f].ntensor;
+  while (i < last && plan->tensor[i].owner != writer) i++;
   *begin = i;
   while (i < last && plan->tensor[i].owner == writer) i++;
   *end = i;
+  return *begin < *end;
 }

@@ -247,7 +247,7 @@ static tr_status check_maps(const tr_tensors *tensors) {
 static tr_status build(work *w, const char *temporary) {
   tr__plan plan;
   int64_t step = tr_ckpt_step(w->options->from);
-  TR_TRY(tr__plan_make(w->file, w->nfile, 1, &plan));
+  TR_TRY(tr__plan_make(w->file, w->nfile, 1, NULL, NULL, &plan));
   for (size_t f = 0; f < plan.nfile; f++) w->all += plan.file[f].is_text ? strlen(w->text[f]) : plan.file[f].nbyte;
   tr__build build = {
       .plan = &plan, .folder = temporary, .step = step < 0 ? 0 : step, .file = w->file, .wrote = report, .user = w};

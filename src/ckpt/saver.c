@@ -183,6 +183,12 @@ static tr_status check_options(const tr_saver_options *o) {
   TR_TRY(tr__save_check_files(o->file, o->nfile));
   if (o->nwriter < 1 || o->writer < 0 || o->writer >= o->nwriter)
     return tr_error(TR_ERR_USAGE, "writer %d of %d: writers count from 0", o->writer, o->nwriter);
+  if (!o->side != !o->held)
+    return tr_error(TR_ERR_USAGE, "sides of writers and sides of tensors go together; give both or none");
+  for (int w = 0; o->side && w < o->nwriter; w++)
+    if (o->side[w] < 0 || o->side[w] >= o->nwriter)
+      return tr_error(TR_ERR_USAGE, "writer %d is of side %d: sides count from 0, and there are at most %d", w,
+                      o->side[w], o->nwriter);
   if (o->job < 1) return tr_error(TR_ERR_USAGE, "job %" PRId64 ": give the first writer's process number", o->job);
   if ((o->nwriter > 1 || o->background) && !(o->deadline > 0))
     return tr_error(TR_ERR_USAGE, "deadline %g: writers that wait need one above 0 seconds", o->deadline);
@@ -193,14 +199,15 @@ static tr_status check_options(const tr_saver_options *o) {
 static size_t lay_out(const tr__plan *plan, int writer, size_t *place) {
   size_t nbyte = 0, begin, end;
   for (size_t f = 0; f < plan->nfile; f++) {
-    tr__plan_run(plan, f, writer, &begin, &end);
-    if (begin == end) continue;
-    size_t first = nbyte + (size_t)(plan->tensor[begin].offset % TR__PART_ALIGN);
-    for (size_t i = begin; place && i < end; i++)
-      place[i] = first + (size_t)(plan->tensor[i].offset - plan->tensor[begin].offset);
-    size_t last =
-        first + (size_t)(plan->tensor[end - 1].offset + plan->tensor[end - 1].nbyte - plan->tensor[begin].offset);
-    nbyte = (last + TR__PART_ALIGN - 1) / TR__PART_ALIGN * TR__PART_ALIGN;
+    end = plan->file[f].first;
+    while (tr__plan_next_run(plan, f, writer, &begin, &end)) {
+      size_t first = nbyte + (size_t)(plan->tensor[begin].offset % TR__PART_ALIGN);
+      for (size_t i = begin; place && i < end; i++)
+        place[i] = first + (size_t)(plan->tensor[i].offset - plan->tensor[begin].offset);
+      size_t last =
+          first + (size_t)(plan->tensor[end - 1].offset + plan->tensor[end - 1].nbyte - plan->tensor[begin].offset);
+      nbyte = (last + TR__PART_ALIGN - 1) / TR__PART_ALIGN * TR__PART_ALIGN;
+    }
   }
   return nbyte;
 }
@@ -208,7 +215,7 @@ static size_t lay_out(const tr__plan *plan, int writer, size_t *place) {
 size_t tr_saver_bytes(const tr_saver_options *options) {
   tr__plan plan;
   if (!options->background || check_options(options) < 0 ||
-      tr__plan_make(options->file, options->nfile, options->nwriter, &plan) < 0)
+      tr__plan_make(options->file, options->nfile, options->nwriter, options->side, options->held, &plan) < 0)
     return 0;
   size_t nbyte = lay_out(&plan, options->writer, NULL);
   tr__plan_free(&plan);
@@ -254,7 +261,8 @@ tr_status tr_saver_create(const tr_saver_options *options, tr_saver **out) {
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  tr_status status = tr__plan_make(options->file, options->nfile, options->nwriter, &s->plan);
+  tr_status status =
+      tr__plan_make(options->file, options->nfile, options->nwriter, options->side, options->held, &s->plan);
   s->folder = strdup(options->folder);
   s->text = calloc(options->nfile, sizeof *s->text);
   if (status == TR_OK && (!s->folder || !s->text)) status = tr_error(TR_ERR_MEMORY, "no memory for a saver");

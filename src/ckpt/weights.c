@@ -129,13 +129,15 @@ tr_status tr_weights_match(const tr_tensors *tensors, const char *path, const tr
   return report(path, &c);
 }
 
+// `source` is of the whole model, `model` may be a part of it.
 static tr_status copy(const tr_safetensors_entry *const *source, const tr_model *model, const tr_layout *layout,
                       tr_dtype type, char *dst, void (*progress)(void *user), void *user) {
   size_t size = tr_dtype_size(type);
   for (int i = 0; i < layout->nparam; i++) {
     int64_t begin = layout->param_offset[i], end = begin + layout->param_count[i];
     int64_t next = i + 1 < layout->nparam ? layout->param_offset[i + 1] : layout->total;
-    TR_TRY(tr_safetensors_read(source[i], tr_model_param(model, i)->transposed, type, dst + (size_t)begin * size));
+    TR_TRY(tr_safetensors_read(source[tr_model_whole_param(model, i)], tr_model_param(model, i)->transposed, type,
+                               dst + (size_t)begin * size));
     memset(dst + (size_t)end * size, 0, (size_t)(next - end) * size); // gaps are zero for ever
     if (progress) progress(user);
   }
@@ -147,10 +149,11 @@ tr_status tr_weights_load(const char *folder, const tr_model *model, const tr_la
   tr_tensors *tensors;
   TR_TRY(tr_tensors_open(folder, TR__CKPT_MODEL, &tensors));
   tr_status status;
-  const tr_safetensors_entry **source = calloc((size_t)layout->nparam, sizeof *source);
+  const tr_model *whole = tr_model_whole(model);
+  const tr_safetensors_entry **source = calloc((size_t)tr_model_params(whole), sizeof *source);
   if (!source)
-    status = tr_error(TR_ERR_MEMORY, "no memory for a list of %d tensors", layout->nparam);
-  else if ((status = tr_weights_match(tensors, folder, model, source)) == TR_OK)
+    status = tr_error(TR_ERR_MEMORY, "no memory for a list of %d tensors", tr_model_params(whole));
+  else if ((status = tr_weights_match(tensors, folder, whole, source)) == TR_OK)
     status = copy(source, model, layout, type, dst, progress, user);
   free(source);
   tr_tensors_close(tensors);

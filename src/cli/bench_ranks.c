@@ -68,7 +68,7 @@ typedef struct bench_rank {
   int npeak;
 } bench_rank;
 
-// Micro-batches of random tokens, different on every rank.
+// Micro-batches of random tokens, different in every place of dp.
 static tr_status make_input(bench_rank *b) {
   const tr_train_plan *plan = b->job->plan;
   const int64_t sequence = plan->config->data.sequence, rows = plan->micro * sequence;
@@ -77,7 +77,8 @@ static tr_status make_input(bench_rank *b) {
   b->token = calloc(n * per, sizeof *b->token);
   b->sample = calloc((size_t)rows, sizeof *b->sample);
   if (!b->input || !b->token || !b->sample) return tr_error(TR_ERR_MEMORY, "no memory for %zu micro-batches", n);
-  const tr_rng_key key = tr_rng_key_make(1, TR_RNG_TEST, (uint64_t)tr_comm_rank(b->comm));
+  const tr_rng_key key =
+      tr_rng_key_make(1, TR_RNG_TEST, (uint64_t)tr_mesh_coordinate(&plan->mesh, tr_comm_rank(b->comm), TR_AXIS_DP));
   for (int64_t i = 0; i < rows; i++) b->sample[i] = i / sequence;
   for (size_t j = 0; j < n; j++) {
     int32_t *token = b->token + j * per, *target = token + rows, *position = target + rows, *start = position + rows;
@@ -99,7 +100,7 @@ static tr_status open_rank(bench_rank *b) {
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(b->comm), NULL, NULL, &b->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, b->comm, TR_AXIS_DP, &b->dp));
   tr_run_options options;
-  tr_train_run_options(plan, &options);
+  tr_train_run_options(plan, tr_comm_rank(b->comm), &options);
   options.pool = b->pool;
   options.comm = b->comm;
   options.dp = b->dp;

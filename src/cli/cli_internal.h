@@ -18,6 +18,7 @@ int tr__cli_convert(int argc, char **argv);
 int tr__cli_diff(int argc, char **argv);
 int tr__cli_bench(int argc, char **argv);
 int tr__cli_plan(int argc, char **argv);
+int tr__cli_simulate(int argc, char **argv);
 int tr__cli_man(int argc, char **argv); // the manual pages, generated from the option tables
 
 // Print "trireme: <sentence>" to standard error and return the exit code of `status`.

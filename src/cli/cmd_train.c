@@ -74,7 +74,10 @@ static tr_status print_plan(const tr_train_plan *plan, const request *want) {
     free(json);
   } else {
     tr_train_plan_print(plan, &text);
-    if (want->program) tr_program_print(&plan->program, &text);
+    for (int r = 0; want->program && r < plan->mesh.degree[TR_AXIS_PP]; r++) {
+      if (plan->schedule.p > 1) tr_text_append(&text, "pipeline rank %d\n", r);
+      tr_program_print(&plan->part[r].program, &text);
+    }
   }
   if (text.data) fputs(text.data, stdout);
   fflush(stdout);

@@ -19,6 +19,7 @@ static const tr__command commands[] = {
     {"diff", "show in what two checkpoints differ", tr__cli_diff},
     {"bench", "measure training steps, kernels and communication on this machine", tr__cli_bench},
     {"plan", "predict training runs: step time, memory, the best plan", tr__cli_plan},
+    {"simulate", "put a clock on a pipeline's schedule: its bubble, its memory, a drawing", tr__cli_simulate},
     {"man", "print the manual page of the settings (roff)", tr__cli_man},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

@@ -36,6 +36,9 @@ static void append_parallel(const tr_plan *p, tr_text *out) {
   append_count("pp", p->pp, out);
   append_count("cp", p->cp, out);
   append_count("zero", p->zero, out);
+  if (p->vpp <= 1) return;
+  tr_text_append(out, "  schedule: interleaved\n");
+  append_count("chunks", p->vpp, out);
 }
 
 tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *x, const char *path) {

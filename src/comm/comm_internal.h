@@ -190,6 +190,7 @@ void tr__job_init_control(tr__job *job);
 void tr__job_destroy(tr__job *job);
 size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 size_t tr__round_to_pages(size_t nbyte);
+size_t tr__arena_nbyte(const tr__job *job, int rank);
 // Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
 

@@ -48,13 +48,27 @@ static size_t available_memory(void) {
   return have;
 }
 
+size_t tr__arena_nbyte(const tr__job *job, int rank) {
+  const tr_launch_options *o = &job->options;
+  return o->arena_of ? o->arena_of[rank] : o->arena_nbyte + (rank == 0 ? o->once_nbyte : 0);
+}
+
+static size_t largest_arena(const tr__job *job) {
+  size_t most = 0;
+  for (int r = 0; r < job->options.nrank; r++)
+    if (tr__arena_nbyte(job, r) > most) most = tr__arena_nbyte(job, r);
+  return most;
+}
+
 static tr_status check_memory(const tr__job *job) {
   const tr_launch_options *o = &job->options;
   size_t have = available_memory();
-  double need = (double)o->arena_nbyte * job->hosts.nlocal + (double)o->once_nbyte;
+  double need = 0;
+  for (int r = 0; r < o->nrank; r++)
+    if (job->hosts.of[r] == job->hosts.own) need += (double)tr__arena_nbyte(job, r);
   if (need <= (double)have) return TR_OK;
   char each[32], all[32], there[32];
-  tr_format_bytes(each, sizeof each, (double)o->arena_nbyte);
+  tr_format_bytes(each, sizeof each, need / job->hosts.nlocal);
   tr_format_bytes(all, sizeof all, need);
   tr_format_bytes(there, sizeof there, (double)have);
   return tr_error(TR_ERR_MEMORY,
@@ -154,7 +168,7 @@ tr_status tr__job_prepare(tr__job *job) {
   const tr_launch_options *o = &job->options;
   job->spin = (bound_by_others(job) ? 1L : (long)job->hosts.nlocal) * o->nthread <= tr_cpu_count();
   job->mates = mates_on_a_core(job);
-  job->arena_stride = tr__round_to_pages(o->arena_nbyte + o->once_nbyte + 1);
+  job->arena_stride = tr__round_to_pages(largest_arena(job) + 1);
   job->shared_nbyte = lay_out(job, NULL);
   return check_memory(job);
 }

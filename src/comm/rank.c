@@ -36,11 +36,7 @@ static tr_status fault_in(char *at, size_t nbyte, tr_comm *comm, tr_arena *arena
                   size, rank, strerror(errno));
 }
 
-static size_t arena_nbyte(const tr__job *job, int rank) {
-  return job->options.arena_nbyte + (rank == 0 ? job->options.once_nbyte : 0);
-}
-
-static size_t arena_pages(const tr__job *job, int rank) { return tr__round_to_pages(arena_nbyte(job, rank)); }
+static size_t arena_pages(const tr__job *job, int rank) { return tr__round_to_pages(tr__arena_nbyte(job, rank)); }
 
 // The arenas this rank will use: its own, then, where speed is the aim, all.
 static tr_status fault_in_arenas(tr_comm *comm) {
@@ -63,7 +59,7 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
                                                                                      : &tr__engine_shm;
   comm->spins = job->spin ? SPINS : 0;
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
-  tr_arena_wrap(&comm->arena, "shared", arena, arena_nbyte(job, rank));
+  tr_arena_wrap(&comm->arena, "shared", arena, tr__arena_nbyte(job, rank));
   tr_status status = fault_in_arenas(comm);
   if (status == TR_OK) status = tr__choice_create(job->options.any_order, &comm->choice);
   if (status == TR_OK) status = tr__group_world(comm, &comm->world);

@@ -39,16 +39,18 @@ static double product(const scope *s, double m, double n, double k) {
 }
 
 typedef struct pass {
-  double forward, backward;
+  double forward, backward, weights; // weights: the part of backward for them
 } pass;
 
 static pass linear(const scope *s, double tokens, double in, double out) {
-  return (pass){product(s, tokens, out, in), product(s, tokens, in, out) + product(s, in, out, tokens)};
+  double weights = product(s, in, out, tokens);
+  return (pass){product(s, tokens, out, in), product(s, tokens, in, out) + weights, weights};
 }
 
 static void add(pass *to, pass more, double times) {
   to->forward += times * more.forward;
   to->backward += times * more.backward;
+  to->weights += times * more.weights;
 }
 
 // ---- parts
@@ -57,7 +59,7 @@ static pass attention_products(const scope *s) {
   const tr_workload *w = s->w;
   double a = (double)w->heads / s->tp, d = (double)w->head_dim, t = s->tokens;
   double k = fmax((double)w->heads_kv / s->tp, 1);
-  pass sum = {0, 0};
+  pass sum = {0, 0, 0};
   if (w->kv_rank > 0) {
     double plain = d - (double)w->rope_dim, q = (double)w->q_rank, kv = (double)w->kv_rank;
     add(&sum, linear(s, t, s->h, q + kv + (double)w->rope_dim), 1);
@@ -80,13 +82,13 @@ static pass attention_core(const scope *s) {
   double context = tr_workload_context(w, s->p->sequence, s->p->fused_attention);
   double work = 4 * s->tokens * context * a * d / (1e12 * s->c->device.peak_bf16 * share);
   if (w->head_dim % 8 != 0) work *= 10;
-  if (s->p->fused_attention) return (pass){work, 2.5 * work};
+  if (s->p->fused_attention) return (pass){work, 2.5 * work, 0};
   double scores = s->tokens * context * a / s->bytes_rate * s->fit->scores;
-  return (pass){work + 11 * scores, 2 * work + 12 * scores};
+  return (pass){work + 11 * scores, 2 * work + 12 * scores, 0};
 }
 
 static pass mlp(const scope *s, double ffn, double tokens) {
-  pass sum = {0, 0};
+  pass sum = {0, 0, 0};
   add(&sum, linear(s, tokens, s->h, (s->w->gated ? 2 : 1) * ffn), 1);
   add(&sum, linear(s, tokens, ffn, s->h), 1);
   return sum;
@@ -99,7 +101,7 @@ static pass elementwise(const scope *s, double ffn) {
   double heads = s->tokens * (double)((s->w->heads + 2 * s->w->heads_kv) * s->w->head_dim) / s->tp * 2 * 2;
   double passes = s->p->fused_kernels ? 8 : s->fit->passes;
   double time = (passes * wide + inner + heads * (s->p->fused_kernels ? 1 : 2)) / s->bytes_rate;
-  return (pass){time, 2 * time};
+  return (pass){time, 2 * time, 0};
 }
 
 // Rows of a rank's experts, grouped by expert: `active` copies of each token, spread evenly over all experts.
@@ -110,7 +112,7 @@ static pass expert_products(const scope *s) {
   pass sum = mlp(s, (double)w->expert_ffn, rows);
   double slow = (each + 128) / each / s->fit->grouped;
   double moved = rows * s->h * 2 * 6 / s->bytes_rate; // put in the experts' order and back
-  return (pass){sum.forward * slow + moved, sum.backward * slow + 2 * moved};
+  return (pass){sum.forward * slow + moved, sum.backward * slow + 2 * moved, sum.weights * slow};
 }
 
 static double swap(const scope *s) {
@@ -176,14 +178,16 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   scope s = scope_of(p, w, c);
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn;
   double host = 1e-6 * (experts ? s.fit->expert_layer_us : s.fit->layer_us);
-  pass products = attention_products(&s), core = attention_core(&s), expert = {0, 0};
+  pass products = attention_products(&s), core = attention_core(&s), expert = {0, 0, 0};
   if (ffn > 0) add(&products, mlp(&s, ffn / s.tp, s.tokens), 1);
   if (experts) expert = expert_products(&s);
   pass light = elementwise(&s, ffn);
   tr__layer out = {.forward = floored(&s, products.forward + core.forward + light.forward + expert.forward, host),
                    .again = again_time(&s, products, core, light, expert, host)};
   double backward = products.backward + core.backward + light.backward + expert.backward;
-  out.backward = floored(&s, backward, 1.5 * host) + touched(&s, experts);
+  double least = floored(&s, backward, 1.5 * host);
+  out.backward = least + touched(&s, experts);
+  out.weights = least * (products.weights + expert.weights) / backward + touched(&s, experts);
   int full = p->recompute == TR_PLAN_RECOMPUTE_FULL;
   out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
   out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 1 : 0);
@@ -195,14 +199,36 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   return out;
 }
 
-double tr__head_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
-  scope s = scope_of(p, w, c);
-  scope plain = s;
-  tr_plan bf16 = *p;
+// The head's product in bf16, and the loss: each copy of the logits, written and read.
+static pass head_pass(const scope *s, double *loss) {
+  scope plain = *s;
+  tr_plan bf16 = *s->p;
   bf16.number = TR_PLAN_BF16;
   plain.p = &bf16;
-  pass head = linear(&plain, s.tokens, s.h, (double)w->vocab / s.tp);
-  double loss =
-      s.tokens * (double)w->vocab / s.tp * 2.5 * p->logit_bytes / s.bytes_rate; // each copy, written and read
+  *loss = s->tokens * (double)s->w->vocab / s->tp * 2.5 * s->p->logit_bytes / s->bytes_rate;
+  return linear(&plain, s->tokens, s->h, (double)s->w->vocab / s->tp);
+}
+
+double tr__head_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  double loss;
+  pass head = head_pass(&s, &loss);
   return (head.forward + head.backward + loss) * (1 + (double)w->predict_more);
+}
+
+// Half of the loss's passes over the logits come before their gradient is known.
+tr__layer tr__head_layer(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  double loss, times = 1 + (double)w->predict_more;
+  pass head = head_pass(&s, &loss);
+  return (tr__layer){.forward = (head.forward + loss / 2) * times,
+                     .backward = (head.backward + loss / 2) * times,
+                     .weights = head.weights * times};
+}
+
+// Rows of the table are read and written as bf16; their gradients are read, and added to sums in f32.
+tr__layer tr__embedding_layer(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  double elements = s.tokens * s.h, sums = elements * (2 + 4 + 4) / s.bytes_rate;
+  return (tr__layer){.forward = elements * 4 / s.bytes_rate, .backward = sums, .weights = sums};
 }

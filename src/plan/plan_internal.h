@@ -30,12 +30,17 @@ double tr__gather_latency(const tr_cluster *cluster, tr__links group);
 // One layer, one micro-batch, one rank.
 typedef struct tr__layer {
   double forward, backward; // computation, host's floor applied
+  double weights;           // the part of backward for them
   double again;             // recomputed in the backward pass
   double tp, tp_again, cp, ep;
 } tr__layer;
 tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts);
 // The output head with the loss, forward and backward, of one micro-batch.
 double tr__head_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+
+// The same by pass, and the embedding: only forward, backward and weights.
+tr__layer tr__head_layer(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+tr__layer tr__embedding_layer(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 
 // How layers lie on the stages: of the fullest, and of the last, which also has the head.
 typedef struct tr__stages {

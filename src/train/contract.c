@@ -70,7 +70,7 @@ static json_t *order_json(const tr_train_plan *plan) {
 tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
   const tr_train_config *c = plan->config;
   tr_run_options run;
-  tr_train_run_options(plan, &run);
+  tr_train_run_options(plan, 0, &run);
   json_t *json = json_pack(
       "{s:I, s:o, s:o, s:o, s:{s:s, s:s, s:s, s:s}, s:s, s:s, s:o, s:{s:i, s:i, s:i, s:s}, s:s}", "seed",
       (json_int_t)c->train.seed, "data", data_json(plan), "order", order_json(plan), "tokenizer",

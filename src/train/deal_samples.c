@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which samples the micro-batches of a rank hold: in the order of their numbers, or balanced so that all get about as many
+// Which samples the micro-batches of a place in dp hold (all ranks of a pipeline read the same): in the order of their numbers, or balanced so that all get about as many
 // tokens. Every rank works it out alone, from the step and the lengths of samples, and all find the same.
 #include "train/train_internal.h"
 #include <stdlib.h>
@@ -66,13 +66,13 @@ static void balance(struct tr__dealer *d, const tr_train_plan *plan, int64_t ste
   d->step = step;
 }
 
-void tr__dealer_take(struct tr__dealer *d, const tr_train_plan *plan, int64_t step, int rank, int j,
+void tr__dealer_take(struct tr__dealer *d, const tr_train_plan *plan, int64_t step, int dp_rank, int j,
                      const int64_t **index, int *count) {
   int dp = plan->mesh.degree[TR_AXIS_DP];
   int64_t first;
   *index = d->index;
   if (!d->balanced) {
-    tr_deal(step, plan->config->batch.sequences, plan->micro, dp, rank, j, plan->limit, &first, count);
+    tr_deal(step, plan->config->batch.sequences, plan->micro, dp, dp_rank, j, plan->limit, &first, count);
     for (int i = 0; i < *count; i++) d->index[i] = first + i;
     return;
   }
@@ -81,5 +81,5 @@ void tr__dealer_take(struct tr__dealer *d, const tr_train_plan *plan, int64_t st
   int n = (int)(tr__samples_before(plan, step + 1) - first);
   *count = 0;
   for (int i = 0; i < n; i++)
-    if (d->bin[i] == j * dp + rank) d->index[(*count)++] = first + i;
+    if (d->bin[i] == j * dp + dp_rank) d->index[(*count)++] = first + i;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Evaluation that prints the same number on any layout of ranks. Validation samples are cut into batches of the run file's
-// micro-batch; batch b is computed by rank b % dp; sums per sample travel as f64 and are added in global order.
+// micro-batch; batch b is computed by place b % dp in dp (by all ranks of a pipeline together); sums per sample travel as
+// f64 and are added in global order.
 #include "train/train_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static tr_status own_share(tr__trainer *t, int dp, int64_t batches, struct tr__e
   double *of_sequence = calloc((size_t)t->eval_batch.rows_capacity + 1, sizeof *of_sequence);
   if (!of_sequence) return tr_error(TR_ERR_MEMORY, "no memory for the losses of an evaluation");
   tr_status status = TR_OK;
-  for (int64_t b = t->rank; b < batches && status == TR_OK; b += dp)
+  for (int64_t b = t->dp_rank; b < batches && status == TR_OK; b += dp)
     status = one_batch(t, b, of_sequence, own + b / dp * t->plan->micro);
   free(of_sequence);
   return status;
@@ -54,7 +55,7 @@ tr_status tr__evaluate(tr__trainer *t, double *loss) {
   int dp = plan->mesh.degree[TR_AXIS_DP];
   int64_t batches = (plan->eval_samples + plan->micro - 1) / plan->micro,
           share = (batches + dp - 1) / dp * plan->micro;
-  struct tr__eval_sum *own = t->eval_sum + t->rank * share;
+  struct tr__eval_sum *own = t->eval_sum + t->dp_rank * share;
   tr__timing_begin(t, TR__SLICE_EVALUATION);
   memset(own, 0, (size_t)share * sizeof *own);
   TR_TRY(own_share(t, dp, batches, own));

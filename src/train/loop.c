@@ -15,6 +15,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+enum { MOST_RANKS = 256 };
+
 // ---- one rank's objects
 static tr_status open_data(tr__trainer *t) {
   const tr_train_config *c = t->plan->config;
@@ -33,7 +35,7 @@ static tr_status open_run(tr__trainer *t) {
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
   tr_run_options options;
-  tr_train_run_options(plan, &options);
+  tr_train_run_options(plan, t->rank, &options);
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;
@@ -88,7 +90,7 @@ static tr_status fill_batches(tr__trainer *t) {
   for (int j = 0; j < plan->accumulation; j++) {
     const int64_t *index;
     int count;
-    tr__dealer_take(t->dealer, plan, t->step, t->rank, j, &index, &count);
+    tr__dealer_take(t->dealer, plan, t->step, t->dp_rank, j, &index, &count);
     TR_TRY(tr_batch_fill(plan->source, 0, index, count, &t->batch[j]));
     for (int i = 0; i < count; i++) tr_tally_add(&t->used, index[i]);
     t->input[j] = tr__batch_input(&t->batch[j]);
@@ -100,16 +102,16 @@ static tr_status fill_batches(tr__trainer *t) {
 
 // The first tensor whose gradient is not finite, on any rank: where to look. Collective: all ranks have seen the same norm.
 static tr_status bad_tensor(const tr__trainer *t, const char **name) {
-  const tr_layout *layout = &t->plan->layout;
+  const tr_layout *layout = &t->part->layout;
+  const int nparam = tr_model_params(t->plan->model);
   const float *g = tr_run_gradients(t->run);
-  int32_t from_end = 0; // 0: none
+  int32_t from_end = 0; // of the whole model; 0: none
   for (int i = 0; i < layout->nparam && !from_end; i++)
     for (int64_t k = 0; k < layout->param_count[i] && !from_end; k++)
-      if (!isfinite(g[layout->param_offset[i] + k])) from_end = layout->nparam - i;
+      if (!isfinite(g[layout->param_offset[i] + k])) from_end = nparam - tr_model_whole_param(t->part->model, i);
   if (tr_comm_size(t->comm) > 1)
     TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), &from_end, &from_end, 1, TR_I32, TR_MAX, NULL));
-  *name = from_end ? tr_model_param(t->plan->model, layout->nparam - from_end)->name
-                   : "none (only the loss is not finite)";
+  *name = from_end ? tr_model_param(t->plan->model, nparam - from_end)->name : "none (only the loss is not finite)";
   return TR_OK;
 }
 
@@ -185,6 +187,7 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   pause_rates(t, pause);
   int log = evaluate || last || t->step == t->start_step + 1 || due(t->step, c->train.log_every, t->plan->steps);
   if (log) TR_TRY(tr__memory_count(t));
+  if (log) TR_TRY(tr__bubble_count(t));
   tr_status said = tr__metrics_step(t, &result, lr, log);
   // What cannot be said is a failure, but no reason to lose what was learned.
   pause = tr_clock_ns();
@@ -237,6 +240,7 @@ static tr_status train_loop(tr__trainer *t) {
     printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
   while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
   TR_TRY(tr__profile_end(t));
+  TR_TRY(tr__bubble_end(t));
   TR_TRY(tr__memory_end(t));
   if (stop && t->step < t->plan->steps && t->rank == 0)
     printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
@@ -250,6 +254,8 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   tr__trainer t = *start;
   t.comm = comm;
   t.rank = tr_comm_rank(comm);
+  t.dp_rank = tr_mesh_coordinate(&t.plan->mesh, t.rank, TR_AXIS_DP);
+  t.part = tr_train_part_of(t.plan, t.rank);
   if (t.plan->config->run.launch == TR_LAUNCH_PROCESSES) tr__memory_begin(&t);
   tr_status status = tr__fault_open(&t);
   if (status == TR_OK) status = tr__timing_open(&t);
@@ -295,16 +301,25 @@ static void remove_leftovers(const tr_train_plan *plan) {
   }
 }
 
+// What each rank shares; the first of those that sum their gradients together also has what these share.
+static void size_arenas(const tr_train_plan *plan, size_t *arena) {
+  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) {
+    const tr_train_part *part = tr_train_part_of(plan, rank);
+    arena[rank] = part->arena_nbyte + (tr_train_gradient_place(plan, rank) == 0 ? part->once_nbyte : 0);
+  }
+}
+
 tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
+  size_t arena[MOST_RANKS];
+  size_arenas(plan, arena);
   tr_launch_options_init(&launch);
   launch.mode = (tr_launch_mode)c->run.launch;
   launch.nrank = (int)c->run.ranks;
   launch.nthread = plan->nthread;
   launch.bind = c->run.bind;
-  launch.arena_nbyte = plan->arena_nbyte;
-  launch.once_nbyte = plan->once_nbyte;
+  launch.arena_of = arena;
   launch.deadline = c->run.deadline;
   launch.any_order = c->comm.order == TR_ORDER_ANY;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then

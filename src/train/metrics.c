@@ -42,8 +42,10 @@ void tr__metrics_start(tr__trainer *t) {
 
 typedef struct rates {
   double seconds, tokens_per_s, flops_per_s, data_wait, comm_wait, eta;
-  double peak; // share of what the processors of all ranks could compute; 0: not known
-  double rho;  // communication as a multiple of computation; below 0: not known
+  double peak;   // share of what the processors of all ranks could compute; 0: not known
+  double rho;    // communication as a multiple of computation; below 0: not known
+  double bubble; // of a pipeline; below 0: not known
+  tr__simulated simulated;
 } rates;
 
 static rates measure(const tr__trainer *t, int64_t now) {
@@ -54,7 +56,7 @@ static rates measure(const tr__trainer *t, int64_t now) {
   r.data_wait = (double)t->data_ns * 1e-9 / r.seconds;
   r.comm_wait = (double)t->comm_ns * 1e-9 / r.seconds;
   if (t->limits.flops > 0) r.peak = r.flops_per_s / t->limits.flops;
-  r.rho = -1;
+  r.rho = r.bubble = -1;
   int64_t done = t->step - t->start_step;
   double elapsed = (double)(now - t->begin_ns) * 1e-9;
   r.eta = done > 0 ? elapsed / (double)done * (double)(t->plan->steps - t->step) : 0;
@@ -74,6 +76,11 @@ static tr_status write_record(tr__trainer *t, const tr_step_result *result, doub
   json_object_set_new(record, "memory_used", json_integer((json_int_t)t->memory_used));
   if (r->peak > 0) json_object_set_new(record, "peak_share", json_real(r->peak));
   if (r->rho >= 0) json_object_set_new(record, "rho", json_real(r->rho));
+  if (r->bubble >= 0) json_object_set_new(record, "bubble", json_real(r->bubble));
+  if (r->bubble >= 0 && r->simulated.makespan > 0) {
+    json_object_set_new(record, "bubble_simulated", json_real(r->simulated.bubble));
+    json_object_set_new(record, "step_simulated_s", json_real((double)r->simulated.makespan * 1e-9));
+  }
   if (record && t->val_step == t->step) json_object_set_new(record, "val_loss", real_or_null(t->val_loss));
   return tr__metrics_append(t, record);
 }
@@ -107,7 +114,7 @@ static const char *put_real(char out[32], int decimals, double x) {
 }
 
 static void print_line(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
-  char rate[32], tokens[32], flops[32], memory[32], eta[32], peak[32] = "", comm[64] = "";
+  char rate[32], tokens[32], flops[32], memory[32], eta[32], peak[32] = "", comm[64] = "", bubble[64] = "";
   tr_format_count(rate, sizeof rate, r->tokens_per_s);
   tr_format_count(tokens, sizeof tokens, (double)t->tokens);
   tr_format_bytes(memory, sizeof memory, (double)t->plan->rank_nbyte);
@@ -115,14 +122,17 @@ static void print_line(tr__trainer *t, const tr_step_result *result, double lr, 
   snprintf(flops, sizeof flops, "%.1f", r->flops_per_s * 1e-9);
   if (r->peak > 0) snprintf(peak, sizeof peak, " | peak %.0f%%", 100 * r->peak);
   if (r->rho >= 0) snprintf(comm, sizeof comm, " | comm %.1f%% rho %.2f", 100 * r->comm_wait, r->rho);
+  if (r->bubble >= 0) snprintf(bubble, sizeof bubble, " | bubble %.1f%%", 100 * r->bubble);
+  if (r->bubble >= 0 && r->simulated.makespan > 0)
+    snprintf(bubble, sizeof bubble, " | bubble %.1f%% (%.1f%%)", 100 * r->bubble, 100 * r->simulated.bubble);
   tr__metrics_clear_line(t);
   char real[32];
   printf("step %lld/%lld | loss %s | ", (long long)t->step, (long long)t->plan->steps,
          put_real(real, 4, result->loss));
   if (t->val_step == t->step) printf("val_loss %s | ", put_real(real, 4, t->val_loss));
-  printf("norm %s clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s | mem %s | data %.1f%% | eta %s%s\n",
-         put_real(real, 3, result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, memory,
-         100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
+  printf("norm %s clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s%s | mem %s | data %.1f%% | eta %s%s\n",
+         put_real(real, 3, result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, bubble,
+         memory, 100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
   fflush(stdout);
 }
 
@@ -151,6 +161,7 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
   }
   rates r = measure(t, now);
   if (tr_comm_size(t->comm) > 1) r.rho = tr__timing_rho(t);
+  tr__bubble_say(t, &r.bubble, &r.simulated);
   print_line(t, result, lr, &r);
   t->mark_tokens = t->tokens;
   t->data_ns = t->comm_ns = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From settings to a checked plan: mesh, batch arithmetic, model (plan_model.c), step program, data (plan_data.c), memory
-// (plan_memory.c). No rank is started before all of it holds; every refusal names the setting, its source, the numbers,
+// From settings to a checked plan: mesh, batch arithmetic, schedule (plan_schedule.c), model (plan_model.c), stages
+// (plan_stages.c), step programs (plan_program.c), data (plan_data.c), memory (plan_memory.c). No rank is started before all of it holds; every refusal names the setting, its source, the numbers,
 // and the nearest values that work.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
@@ -16,12 +16,13 @@ static tr_status check_single_axes(const tr_train_config *c, const tr_options *o
   const struct {
     const char *path;
     int64_t degree;
-  } axis[] = {{"parallel.tp", c->parallel.tp}, {"parallel.pp", c->parallel.pp}, {"parallel.cp", c->parallel.cp}};
+  } axis[] = {{"parallel.tp", c->parallel.tp}, {"parallel.cp", c->parallel.cp}};
   for (size_t i = 0; i < sizeof axis / sizeof *axis; i++)
     if (axis[i].degree != 1)
-      return tr_options_error(options, axis[i].path,
-                              "%lld is out of range: this version takes 1; parallel.dp splits the batch",
-                              (long long)axis[i].degree);
+      return tr_options_error(
+          options, axis[i].path,
+          "%lld is out of range: this version takes 1; parallel.dp splits the batch, parallel.pp the layers",
+          (long long)axis[i].degree);
   return TR_OK;
 }
 
@@ -50,19 +51,37 @@ static tr_status plan_place(tr_train_plan *plan, const tr_options *options) {
 // Whether ranks that hold the same weights are on several hosts.
 static int spans_hosts(const tr_train_plan *plan) { return plan->local < plan->config->run.ranks; }
 
+// The numbers of pipeline ranks nearest to what is set that divide the ranks, and numbers of ranks that it divides.
+static tr_status refuse_pp(const tr_train_config *c, const tr_options *options) {
+  long long pp = c->parallel.pp, ranks = c->run.ranks, below = pp < ranks ? pp : ranks, above = pp;
+  while (ranks % below) below--;
+  while (above < ranks && ranks % above) above++;
+  char more[64] = "";
+  if (above <= ranks) snprintf(more, sizeof more, ", parallel.pp=%lld", above);
+  return tr_options_error(options, "parallel.pp",
+                          "%lld does not divide the %lld rank%s of run.ranks (-n); parallel.pp=%lld%s or -n %lld "
+                          "would work",
+                          pp, ranks, ranks == 1 ? "" : "s", below, more, (ranks + pp - 1) / pp * pp);
+}
+
 static tr_status plan_mesh(tr_train_plan *plan, const tr_options *options) {
   const tr_train_config *c = plan->config;
   TR_TRY(check_single_axes(c, options));
   if (tr_mesh_parse_map(c->parallel.map, plan->mesh.map) < 0)
     return tr_options_error(options, "parallel.map", "%s", tr_status_text());
-  int64_t dp = c->parallel.dp < 0 ? c->run.ranks : c->parallel.dp;
-  plan->mesh.degree[TR_AXIS_TP] = plan->mesh.degree[TR_AXIS_CP] = plan->mesh.degree[TR_AXIS_PP] = 1;
+  int64_t pp = c->parallel.pp;
+  if (c->parallel.dp < 0 && c->run.ranks % pp) return refuse_pp(c, options);
+  int64_t dp = c->parallel.dp < 0 ? c->run.ranks / pp : c->parallel.dp;
+  plan->mesh.degree[TR_AXIS_TP] = plan->mesh.degree[TR_AXIS_CP] = 1;
+  plan->mesh.degree[TR_AXIS_PP] = (int)pp;
   plan->mesh.degree[TR_AXIS_DP] = (int)dp;
-  if (dp != c->run.ranks)
+  char times[32] = "";
+  if (pp > 1) snprintf(times, sizeof times, " x pp=%lld", (long long)pp);
+  if (dp * pp != c->run.ranks)
     return tr_options_error(
         options, "parallel.dp",
-        "dp=%lld needs %lld ranks, run.ranks (-n) is %lld; leave parallel.dp at auto or give -n %lld", (long long)dp,
-        (long long)dp, (long long)c->run.ranks, (long long)dp);
+        "dp=%lld%s needs %lld ranks, run.ranks (-n) is %lld; leave parallel.dp at auto or give -n %lld",
+        (long long)dp, times, (long long)(dp * pp), (long long)c->run.ranks, (long long)(dp * pp));
   return tr_mesh_check(&plan->mesh, (int)c->run.ranks);
 }
 
@@ -72,11 +91,12 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   int64_t unit = dp * (micro < 0 ? 1 : micro);
   if (batch % unit) {
     int64_t below = batch / unit * unit, above = below + unit;
-    return tr_options_error(
-        options, "batch.sequences",
-        "%lld sequences cannot be dealt to dp=%lld ranks in micro-batches of %lld; %lld%s%lld would work",
-        (long long)batch, (long long)dp, (long long)(micro < 0 ? 1 : micro), (long long)(below ? below : above),
-        below ? " or " : " and ", (long long)(below ? above : 2 * above));
+    return tr_options_error(options, "batch.sequences",
+                            "%lld sequences cannot be dealt to dp=%lld %s in micro-batches of %lld; %lld%s%lld "
+                            "would work",
+                            (long long)batch, (long long)dp, c->parallel.pp > 1 ? "pipelines" : "ranks",
+                            (long long)(micro < 0 ? 1 : micro), (long long)(below ? below : above),
+                            below ? " or " : " and ", (long long)(below ? above : 2 * above));
   }
   if (micro < 0) micro = tr__plan_most_micro(plan);
   int64_t passes = batch / (micro * dp);
@@ -95,6 +115,18 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
         options, "batch.micro",
         "%lld sequences of %lld tokens are too many rows at once; a smaller micro-batch would work", (long long)micro,
         (long long)c->data.sequence);
+  return tr__plan_schedule(plan, options);
+}
+
+static tr_status check_pipeline(const tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  const int pp = plan->mesh.degree[TR_AXIS_PP];
+  if (pp > 1 && c->comm.grad_sync == TR_SYNC_EVERY)
+    return tr_options_error(
+        options, "comm.grad_sync",
+        "every is not for pipelines (parallel.pp=%d): their micro-batches end at different times on "
+        "different ranks; last would work",
+        pp);
   return TR_OK;
 }
 
@@ -108,30 +140,6 @@ static tr_status check_wire(const tr_train_plan *plan, const tr_options *options
   return tr_options_error(
       options, "precision.grad_wire",
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
-}
-
-tr_status tr__plan_program(tr_train_plan *plan) {
-  const tr_train_config *c = plan->config;
-  tr_program_destroy(&plan->program);
-  free(plan->recompute);
-  plan->step =
-      (tr_step_options){.microbatches = plan->accumulation,
-                        .dp = plan->mesh.degree[TR_AXIS_DP],
-                        .grad_sync = (tr_grad_sync)c->comm.grad_sync,
-                        .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                        .zero = plan->mesh.degree[TR_AXIS_DP] > 1 && !spans_hosts(plan) ? (int)c->parallel.zero : 0};
-  int nunit = tr_model_units(plan->model);
-  plan->step.recompute = plan->recompute = malloc(sizeof *plan->recompute * (size_t)nunit);
-  int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
-  if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
-  for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(plan->model, i);
-  tr_step_model model = {tr_model_pieces(plan->model), nunit, last_piece, plan->layout.unit_start};
-  tr_status status = tr_run_recompute_ranges(plan->model, (tr_recompute)c->memory.recompute, plan->recompute,
-                                             &plan->step.nrecompute);
-  if (status == TR_OK) status = tr_program_build(&model, &plan->step, &plan->program);
-  if (status == TR_OK) status = tr_program_check(&plan->program, &model, &plan->step);
-  free(last_piece);
-  return status;
 }
 
 // How long the run is, in steps and samples.
@@ -154,23 +162,9 @@ tr_dtype tr__train_type(const tr_train_config *config) {
   return config->precision.compute == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
 }
 
-void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out) {
-  const tr_train_config *c = plan->config;
-  tr_run_options_init(out);
-  out->model = plan->model;
-  out->layout = &plan->layout;
-  out->program = &plan->program;
-  out->kernels = c->run.kernels == TR_KERNELS_REFERENCE ? tr_kernels_reference() : tr_kernels_cpu();
-  out->type = tr__train_type(c);
-  out->rows = plan->micro * c->data.sequence;
-  out->grad_sync = plan->step.grad_sync;
-  out->zero = plan->step.zero;
-  out->pack = c->memory.pack;
-  out->grad_wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
-  out->recompute = (tr_recompute)c->memory.recompute;
-  out->optim = plan->optim;
-  out->clip = c->optim.clip;
-  out->seed = (uint64_t)c->train.seed;
+tr_dtype tr__stage_type(const tr_train_config *config) {
+  if (config->precision.stage_wire == TR_WIRE_AUTO) return tr__train_type(config);
+  return config->precision.stage_wire == TR_WIRE_BF16 ? TR_BF16 : TR_F32;
 }
 
 static void plan_rules(tr_train_plan *plan) {
@@ -220,10 +214,12 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
   if (status == TR_OK) status = check_wire(out, options);
+  if (status == TR_OK) status = check_pipeline(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);
   if (status == TR_OK) status = tr__plan_model(out, options);
+  if (status == TR_OK) status = tr__plan_stages(out, options);
   if (status == TR_OK) status = tr__plan_program(out);
   if (status == TR_OK) status = open_data(out, options, like);
   if (status == TR_OK) {
@@ -259,9 +255,7 @@ tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *op
 void tr_train_plan_destroy(tr_train_plan *plan) {
   tr_source_close(plan->source);
   tr_tokenizer_close(plan->tokenizer);
+  tr__plan_stages_free(plan);
   tr_model_destroy(plan->model);
-  if (plan->layout.unit_start) tr_layout_destroy(&plan->layout);
-  tr_program_destroy(&plan->program);
-  free(plan->recompute);
   *plan = (tr_train_plan){0};
 }

@@ -5,12 +5,14 @@
 #include "trireme/base/cpu.h"
 #include <string.h>
 
+enum { RANKS = 256 };
+
 // What a rank takes besides its run and its saves. More than a hundredth of the whole only in small runs.
 typedef struct extras {
   size_t data, threads, lists;
 } extras;
 
-static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, const tr__state_sizes *state) {
+static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, size_t state_lists) {
   const tr_train_config *c = plan->config;
   enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
   size_t nbatch = (size_t)plan->accumulation + 1;
@@ -18,11 +20,19 @@ static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, 
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
-      .lists = memory->tables + state->lists};
+      .lists = memory->tables + state_lists};
 }
 
+// Of a rank in one place of the pipeline, but for its share of a save.
+typedef struct rank_memory {
+  tr_run_memory run;
+  extras extra;
+} rank_memory;
+
 // In the order in which a model grows: this is what a user reads when it does not fit.
-static void describe(tr_train_plan *plan, const tr_run_memory *memory, const extras *extra) {
+static void describe(tr_train_plan *plan, const rank_memory *rank, size_t save) {
+  const tr_run_memory *memory = &rank->run;
+  const extras *extra = &rank->extra;
   const struct {
     const char *name;
     size_t nbyte;
@@ -34,7 +44,7 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory, const ext
               {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},
-              {"checkpoint buffer", plan->save_nbyte},
+              {"checkpoint buffer", save},
               {"batches", extra->data},
               {"threads", extra->threads},
               {"lists", extra->lists},
@@ -51,26 +61,56 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory, const ext
   }
 }
 
-tr_status tr__plan_memory(tr_train_plan *plan) {
-  enum { GROUPS = 2 }; // that of all ranks, and dp
+// The part's figures, with the largest share of a save among its ranks.
+static tr_status measure_part(const tr_train_plan *plan, int place, size_t save, size_t lists, rank_memory *out) {
+  tr_train_part *part = &plan->part[place];
   tr_run_options options;
-  tr_run_memory memory;
-  tr__state_sizes state;
-  size_t ranks = (size_t)plan->config->run.ranks;
-  tr_train_run_options(plan, &options);
-  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
-  TR_TRY(tr__state_bytes(plan, &state));
-  extras extra = extras_of(plan, &memory, &state);
-  plan->save_nbyte = state.most;
-  plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
-  plan->once_nbyte = memory.host_total;
-  plan->talk_nbyte = tr_launch_bytes((int)ranks, GROUPS);
-  size_t even =
-      memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + tr__trace_bytes(plan);
-  plan->rank_nbyte = even + state.most;
-  size_t local = (size_t)plan->local; // each host has memory of its own
-  plan->total_nbyte = even * local + state.all / ranks * local + plan->once_nbyte + plan->talk_nbyte;
-  describe(plan, &memory, &extra);
+  tr__part_run_options(plan, part, &options);
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->step.dp, &out->run));
+  out->extra = extras_of(plan, &out->run, lists);
+  part->arena_nbyte = out->run.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
+  part->once_nbyte = out->run.host_total;
+  part->rank_nbyte = out->run.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
+                     out->extra.lists + tr__trace_bytes(plan) + save;
+  return TR_OK;
+}
+
+// The shares of a save of the ranks in each place of the pipeline: the largest one's, and of all ranks together.
+static tr_status save_sizes(const tr_train_plan *plan, size_t *most, size_t *all, size_t *lists) {
+  size_t each[RANKS];
+  TR_TRY(tr__state_bytes(plan, each, lists));
+  *all = 0;
+  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) {
+    size_t *own = &most[tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP)];
+    if (each[rank] > *own) *own = each[rank];
+    *all += each[rank];
+  }
+  return TR_OK;
+}
+
+tr_status tr__plan_memory(tr_train_plan *plan) {
+  enum { GROUPS = 2, PIPELINE_GROUPS = 5 };                                          // that of all ranks, and dp
+  const size_t ranks = (size_t)plan->config->run.ranks, local = (size_t)plan->local; // each host has its own memory
+  const int pp = plan->mesh.degree[TR_AXIS_PP], dp = plan->mesh.degree[TR_AXIS_DP];
+  size_t save[RANKS] = {0}, saves, lists, sum = 0;
+  rank_memory largest = {0};
+  TR_TRY(save_sizes(plan, save, &saves, &lists));
+  plan->rank_nbyte = plan->arena_nbyte = plan->once_nbyte = 0;
+  for (int place = 0; place < pp; place++) {
+    rank_memory memory;
+    const tr_train_part *part = &plan->part[place];
+    TR_TRY(measure_part(plan, place, save[place], lists, &memory));
+    sum += (size_t)dp * (part->rank_nbyte - save[place]);
+    plan->once_nbyte += (size_t)dp * part->once_nbyte / (size_t)plan->step.dp;
+    if (part->arena_nbyte > plan->arena_nbyte) plan->arena_nbyte = part->arena_nbyte;
+    if (part->rank_nbyte <= plan->rank_nbyte) continue;
+    plan->rank_nbyte = part->rank_nbyte;
+    plan->largest = place;
+    largest = memory;
+  }
+  plan->talk_nbyte = tr_launch_bytes((int)ranks, pp > 1 ? PIPELINE_GROUPS : GROUPS);
+  plan->total_nbyte = sum / ranks * local + saves / ranks * local + plan->once_nbyte + plan->talk_nbyte;
+  describe(plan, &largest, save[plan->largest]);
   return TR_OK;
 }
 
@@ -134,8 +174,9 @@ static int less_precision(const tr_train_plan *plan, tr_train_config *c, char *t
 
 static int less_ranks(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
   int64_t ranks = c->run.ranks / 2, micro = c->batch.micro < 0 ? 1 : c->batch.micro;
-  while (ranks > 1 && c->batch.sequences % (ranks * micro)) ranks--;
-  if (ranks < 1) return 0;
+  const int64_t pp = c->parallel.pp;
+  while (ranks > 1 && (ranks % pp || c->batch.sequences % (ranks / pp * micro))) ranks--;
+  if (ranks < 1 || ranks % pp) return 0;
   c->run.ranks = ranks;
   c->parallel.dp = -1;
   snprintf(text, nbyte, "-n %lld%s", (long long)ranks, plan->config->parallel.dp < 0 ? "" : " parallel.dp=auto");
@@ -217,8 +258,8 @@ tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *opt
   tr_format_bytes(need, sizeof need, (double)plan->rank_nbyte);
   tr_format_bytes(once, sizeof once, (double)plan->once_nbyte);
   tr_format_bytes(all, sizeof all, (double)tr_cpu_memory());
-  return tr_error(TR_ERR_MEMORY, "%lld rank%s x %s%s%s do not fit in %s of memory (%s); what would fit: %s",
-                  (long long)plan->config->run.ranks, plan->config->run.ranks == 1 ? "" : "s", need,
-                  plan->once_nbyte ? " and shared " : "", plan->once_nbyte ? once : "", all, plan->memory_text,
-                  changes);
+  return tr_error(TR_ERR_MEMORY, "%lld rank%s x %s%s%s%s do not fit in %s of memory (%s); what would fit: %s",
+                  (long long)plan->config->run.ranks, plan->config->run.ranks == 1 ? "" : "s",
+                  plan->schedule.p > 1 ? "up to " : "", need, plan->once_nbyte ? " and shared " : "",
+                  plan->once_nbyte ? once : "", all, plan->memory_text, changes);
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // batch.micro=auto: the largest number of sequences per pass with which the plan fills at most a part of the memory; the rest
 // is left to the data that the system caches, and to others. Fewer sequences need not be slower: batch.micro sets them.
+// A pipeline gets at least some micro-batches per rank, where the batch has them, as it idles while it fills and drains.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 
+enum { PASSES_PER_RANK = 4 };
 static const double most_of_memory = 0.8;
 
 static double part_of_memory(const tr_train_plan *plan) {
@@ -22,6 +24,7 @@ static void set_micro(tr_train_plan *plan, int64_t micro) {
 // With `micro` sequences per pass. TR_ERR_PLAN when that makes a program that is too long.
 static tr_status plan_with(tr_train_plan *plan, int64_t micro) {
   set_micro(plan, micro);
+  TR_TRY(tr__plan_schedule(plan, NULL));
   TR_TRY(tr__plan_program(plan));
   return tr__plan_memory(plan);
 }
@@ -33,9 +36,24 @@ static int64_t divisor_up_to(int64_t n, int64_t most) {
   return d;
 }
 
+// The same, with which the schedule of a pipeline has a number of micro-batches that it can do; 0: none.
+static int64_t suitable_up_to(const tr_train_plan *plan, int64_t most) {
+  int64_t share = share_of_rank(plan), d = divisor_up_to(share, most);
+  if (!tr__plan_pipelined(plan)) return d;
+  while (d > 0 && share / d <= TR_STEP_MICROBATCHES && !tr__plan_suits(plan, share / d))
+    d = divisor_up_to(share, d - 1);
+  return d > 0 && share / d <= TR_STEP_MICROBATCHES ? d : 0;
+}
+
 int64_t tr__plan_most_micro(const tr_train_plan *plan) {
-  int64_t most = TR_PLAN_ROWS / plan->config->data.sequence;
-  return divisor_up_to(share_of_rank(plan), most > 1 ? most : 1);
+  int64_t share = share_of_rank(plan), most = TR_PLAN_ROWS / plan->config->data.sequence, chosen = 0;
+  if (most < 1) most = 1;
+  if (!tr__plan_pipelined(plan)) return divisor_up_to(share, most);
+  for (int64_t d = suitable_up_to(plan, most); d > 0; d = suitable_up_to(plan, d - 1)) {
+    chosen = d;
+    if (share / d >= PASSES_PER_RANK * plan->mesh.degree[TR_AXIS_PP]) break;
+  }
+  return chosen ? chosen : divisor_up_to(share, most); // which is then refused with its numbers
 }
 
 // Memory grows at most in proportion to the sequences of a pass, so none between this and now can fit.
@@ -49,8 +67,8 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan) {
   int64_t share = share_of_rank(plan), refused = 0;
   double refused_part = 0;
   while (part_of_memory(plan) > most_of_memory && plan->micro > 1) {
-    int64_t now = plan->micro, next = divisor_up_to(share, next_bound(plan));
-    if (share / next > TR_STEP_MICROBATCHES) break;
+    int64_t now = plan->micro, next = suitable_up_to(plan, next_bound(plan));
+    if (next == 0 || share / next > TR_STEP_MICROBATCHES) break;
     refused_part = part_of_memory(plan);
     refused = now;
     tr_status status = plan_with(plan, next);
@@ -63,6 +81,9 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan) {
   else if (refused)
     snprintf(plan->micro_text, sizeof plan->micro_text, "%lld would take %.0f%% of memory, at most %.0f%% are used",
              (long long)refused, 100 * refused_part, 100 * most_of_memory);
+  else if (plan->schedule.p)
+    snprintf(plan->micro_text, sizeof plan->micro_text, "%d micro-batches for %d ranks of a pipeline",
+             plan->accumulation, plan->schedule.p);
   else
     snprintf(plan->micro_text, sizeof plan->micro_text, "sequences of %lld tokens allow no more rows",
              (long long)plan->config->data.sequence);

@@ -229,6 +229,5 @@ tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options) {
   plan->sizes = tr_arch_sizes_of(&plan->arch);
   if (*plan->config->model.from) plan->described = tr_arch_sizes_of(&described);
   TR_TRY(tr_arch_create(&plan->arch, &plan->model));
-  TR_TRY(check_weights(plan, options, &described));
-  return tr_layout_build(plan->model, &plan->layout);
+  return check_weights(plan, options, &described);
 }

@@ -4,6 +4,7 @@
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 #include <jansson.h>
+#include <stdlib.h>
 
 static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
@@ -49,13 +50,37 @@ static void print_data(const tr_train_plan *plan, tr_text *out) {
 
 static void print_layout(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
-  int dp = plan->mesh.degree[TR_AXIS_DP];
-  tr_text_append(out, "plan    %lld rank%s x %d thread%s, dp=%d, batch %lld = %d x dp %d x accumulation %d, %s",
-                 (long long)c->run.ranks, plural(c->run.ranks), plan->nthread, plural(plan->nthread), dp,
+  int dp = plan->mesh.degree[TR_AXIS_DP], pp = plan->mesh.degree[TR_AXIS_PP];
+  char pipeline[24] = "";
+  if (pp > 1) snprintf(pipeline, sizeof pipeline, "pp=%d, ", pp);
+  tr_text_append(out, "plan    %lld rank%s x %d thread%s, %sdp=%d, batch %lld = %d x dp %d x accumulation %d, %s",
+                 (long long)c->run.ranks, plural(c->run.ranks), plan->nthread, plural(plan->nthread), pipeline, dp,
                  (long long)c->batch.sequences, plan->micro, dp, plan->accumulation,
                  tr_dtype_name(tr__train_type(c)));
   if (plan->source) tr_text_append(out, ", %lld step%s", (long long)plan->steps, plural(plan->steps));
   tr_text_append(out, "\n");
+}
+
+static void put_list(tr_text *out, const int *number, int n) {
+  for (int i = 0; i < n; i++) tr_text_append(out, "%s%d", i ? "," : "", number[i]);
+}
+
+// How many micro-batches each rank keeps at once decides its memory.
+static void print_stages(const tr_train_plan *plan, tr_text *out) {
+  const tr_schedule *schedule = &plan->schedule;
+  int *peak = schedule->p ? calloc((size_t)schedule->p, sizeof *peak) : NULL;
+  if (!peak) return;
+  tr_schedule_peaks(schedule, TR_HOLD_UNTIL_W, peak, NULL);
+  tr_text_append(out, "stages  ");
+  put_list(out, plan->stage_layers, schedule->S);
+  tr_text_append(out, " layers, schedule %s, %d micro-batches, at most ", schedule->name, schedule->m);
+  put_list(out, peak, schedule->p);
+  tr_text_append(out, " at once on the ranks of a pipeline");
+  double bubble;
+  if (schedule->p > 1 && tr__plan_bubble(plan, &bubble) == TR_OK)
+    tr_text_append(out, ", bubble %.1f%% by FLOPs", 100 * bubble);
+  tr_text_append(out, "\n");
+  free(peak);
 }
 
 static void print_micro(const tr_train_plan *plan, tr_text *out) {
@@ -124,11 +149,31 @@ void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
   print_model(plan, out);
   print_data(plan, out);
   print_layout(plan, out);
+  print_stages(plan, out);
   print_micro(plan, out);
-  tr_text_append(out, "memory  %s per rank", rank_bytes);
-  if (plan->once_nbyte) tr_text_append(out, " and %s for all, %s together", once, all);
+  if (plan->schedule.p > 1)
+    tr_text_append(out, "memory  at most %s per rank (pipeline rank %d)", rank_bytes, plan->largest);
+  else
+    tr_text_append(out, "memory  %s per rank", rank_bytes);
+  if (plan->once_nbyte)
+    tr_text_append(out, " and %s for all, %s together", once, all);
+  else if (plan->schedule.p > 1)
+    tr_text_append(out, ", %s together", all);
   tr_text_append(out, ": %s\n", plan->memory_text);
   print_notes(plan, out);
+}
+
+static json_t *pipeline_json(const tr_train_plan *plan) {
+  const tr_schedule *schedule = &plan->schedule;
+  json_t *layers = json_array(), *memory = json_array();
+  for (int s = 0; s < schedule->S; s++) json_array_append_new(layers, json_integer(plan->stage_layers[s]));
+  for (int r = 0; r < schedule->p; r++)
+    json_array_append_new(memory, json_integer((json_int_t)plan->part[r].rank_nbyte));
+  double bubble = 0;
+  if (schedule->p > 1) (void)tr__plan_bubble(plan, &bubble);
+  return json_pack("{s:i, s:s, s:i, s:i, s:f, s:o, s:o}", "pp", schedule->p, "schedule", schedule->name, "stages",
+                   schedule->S, "microbatches", schedule->m, "bubble", bubble, "layers", layers, "memory_bytes",
+                   memory);
 }
 
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text) {
@@ -142,6 +187,7 @@ tr_status tr_train_plan_json(const tr_train_plan *plan, char **text) {
       (json_int_t)plan->accumulation, "steps", (json_int_t)plan->steps, "compute", tr_dtype_name(tr__train_type(c)),
       "memory_bytes", (json_int_t)plan->rank_nbyte, "memory_total", (json_int_t)plan->total_nbyte, "shared_bytes",
       (json_int_t)plan->arena_nbyte, "flops_per_token", tr_model_flops(plan->model, c->data.sequence));
+  if (json && plan->schedule.p) json_object_set_new(json, "pipeline", pipeline_json(plan));
   *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
   json_decref(json);
   return *text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory to print the plan");

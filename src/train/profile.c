@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROLES = TR_ROLE_PACKED + 1 };
+enum { ROLES = TR_ROLE_DERIVATIVE + 1 };
 
 static const char *kind_of(const tr_model *model, int piece) {
   const char *kind = tr_model_piece(model, piece)->ops->kind;
@@ -22,15 +22,16 @@ static int find_kind(struct tr__profile *p, const char *kind) {
   return at;
 }
 
-tr_status tr__profile_open(const tr_train_plan *plan, struct tr__profile **out) {
-  int n = tr_model_pieces(plan->model);
+tr_status tr__profile_open(const tr__trainer *t, struct tr__profile **out) {
+  const tr_model *model = t->part->model;
+  int n = tr_model_pieces(model);
   struct tr__profile *p = calloc(1, sizeof *p);
   if (!p) return tr_error(TR_ERR_MEMORY, "no memory for a profile");
   *out = p;
   p->kind = calloc((size_t)n, sizeof *p->kind);
   p->kind_of = calloc((size_t)n, sizeof *p->kind_of);
   if (!p->kind || !p->kind_of) return tr_error(TR_ERR_MEMORY, "no memory for a profile");
-  for (int i = 0; i < n; i++) p->kind_of[i] = find_kind(p, kind_of(plan->model, i));
+  for (int i = 0; i < n; i++) p->kind_of[i] = find_kind(p, kind_of(model, i));
   p->nrow = p->nkind * TR__PASSES + TR_OP_KIND_COUNT * ROLES;
   p->window.row = calloc((size_t)p->nrow, sizeof(tr__tally));
   p->total.row = calloc((size_t)p->nrow, sizeof(tr__tally));
@@ -69,10 +70,10 @@ static void add(struct tr__profile *p, int row, tr__tally more) {
   }
 }
 
-void tr__profile_piece(struct tr__profile *p, const tr_train_plan *plan, int piece, const tr_op *op,
+void tr__profile_piece(struct tr__profile *p, const tr__trainer *t, int piece, const tr_op *op,
                        const tr_model_input *input, int64_t ns) {
   tr__pass pass = tr__pass_of(op);
-  tr__cost cost = tr__piece_cost(plan, piece, pass, input);
+  tr__cost cost = tr__piece_cost(t->plan, t->part->model, piece, pass, input);
   add(p, p->kind_of[piece] * TR__PASSES + (int)pass, (tr__tally){.ns = ns, .flops = cost.flops, .bytes = cost.bytes});
 }
 

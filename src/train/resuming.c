@@ -141,14 +141,14 @@ static tr_status load_buffer(const tr__trainer *t, const tr_tensors *tensors, co
                              float *base) {
   int index, count;
   tr_run_sharers(t->run, &index, &count);
-  for (int i = index; i < t->plan->layout.nparam; i += count) { // sharers take turns
+  for (int i = index; i < t->part->layout.nparam; i += count) { // sharers take turns
     char name[SAVED_NAME_BYTES];
-    const tr_param *param = tr_model_param(t->plan->model, i);
+    const tr_param *param = tr_model_param(t->part->model, i);
     snprintf(name, sizeof name, "%s.%s", prefix, param->name);
     const tr_safetensors_entry *entry = tr_tensors_find(tensors, name);
     if (!entry || !tr_shape_equal(&entry->shape, &param->shape))
       return tr_error(TR_ERR_CKPT, "%s: tensor '%s' is %s", path, name, entry ? "of another shape" : "missing");
-    TR_TRY(tr_safetensors_read(entry, 0, TR_F32, base + t->plan->layout.param_offset[i]));
+    TR_TRY(tr_safetensors_read(entry, 0, TR_F32, base + t->part->layout.param_offset[i]));
     tr_comm_beat(t->comm);
   }
   return TR_OK;
@@ -182,7 +182,7 @@ static tr_status load_weights(tr__trainer *t, const char *path, int widens) {
   int index, count;
   tr_run_sharers(t->run, &index, &count);
   if (index > 0) return TR_OK;
-  return tr_weights_load(path, t->plan->model, &t->plan->layout, widens ? TR_F32 : tr__train_type(t->plan->config),
+  return tr_weights_load(path, t->part->model, &t->part->layout, widens ? TR_F32 : tr__train_type(t->plan->config),
                          widens ? tr_run_master(t->run) : tr_run_weights(t->run), beat, t);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Saving a run. Every rank holds the same state with plain data parallelism; each writes its share of it (saver.h), all in
-// the same files whatever the number of ranks. What is not a tensor is trainer.json: the step decides the samples, the
+// Saving a run. Ranks of one data group hold the same state, the places of a pipeline different parts of it (saving_files.c);
+// each writes its share of what it has (saver.h), all in the same files whatever the layout. What is not a tensor is trainer.json: the step decides the samples, the
 // learning rate and every random number; the ledger proves which samples were used; the contract says what decided the bits.
 #include "train/saving_internal.h"
 #include "trireme/base/clock.h"
@@ -15,117 +15,6 @@
 
 static const double assumed_mtbf = 24 * 3600, assumed_rate = 500e6; // until something was measured
 
-// ---- the files
-
-int tr__state_buffers(const tr__trainer *t, const tr_train_plan *plan, tr_dtype type, const char **prefix,
-                      float **base) {
-  int n = 0;
-  if (type != TR_F32) {
-    prefix[n] = "master";
-    base[n++] = t ? tr_run_master(t->run) : NULL;
-  }
-  for (int i = 0; i < tr_optim_state_count(&plan->optim); i++) {
-    prefix[n] = tr_optim_state_name(&plan->optim, i);
-    base[n++] = t ? tr_run_state(t->run, i) : NULL;
-  }
-  return n;
-}
-
-static int count_own(const tr_train_plan *plan) {
-  const char *prefix[TR_OPTIM_MAX_STATE + 1];
-  float *base[TR_OPTIM_MAX_STATE + 1];
-  return tr__state_buffers(NULL, plan, tr__train_type(plan->config), prefix, base);
-}
-
-static tr_safetensors_item item_of(const tr_train_plan *plan, int i, const char *name, tr_dtype type,
-                                   const void *base) {
-  size_t offset = (size_t)plan->layout.param_offset[i] * tr_dtype_size(type);
-  return (tr_safetensors_item){.name = name,
-                               .type = type,
-                               .stored_type = type,
-                               .shape = tr_model_param(plan->model, i)->shape,
-                               .data = base ? (const char *)base + offset : NULL};
-}
-
-static void list_tensors(saved_files *f, const tr_train_plan *plan, const tr__trainer *t) {
-  int n = plan->layout.nparam;
-  const char *prefix[TR_OPTIM_MAX_STATE + 1];
-  float *base[TR_OPTIM_MAX_STATE + 1];
-  tr_dtype type = tr__train_type(plan->config);
-  for (int i = 0; i < n; i++) {
-    f->item[i] = item_of(plan, i, tr_model_param(plan->model, i)->name, type, t ? tr_run_weights(t->run) : NULL);
-    f->item[i].transpose = tr_model_param(plan->model, i)->transposed;
-  }
-  int nbuffer = tr__state_buffers(t, plan, type, prefix, base);
-  for (int b = 0; b < nbuffer; b++)
-    for (int i = 0; i < n; i++) {
-      char *own = f->name[b * n + i];
-      snprintf(own, SAVED_NAME_BYTES, "%s.%s", prefix[b], tr_model_param(plan->model, i)->name);
-      f->item[n + b * n + i] = item_of(plan, i, own, TR_F32, base[b]);
-    }
-  f->nitem[SAVED_MODEL] = (size_t)n;
-  f->nitem[SAVED_OPTIMIZER] = (size_t)(nbuffer * n);
-}
-
-static void add_text(saved_files *f, const char *name, int *place) {
-  *place = (int)f->nfile;
-  f->file[f->nfile++] = (tr_ckpt_file){.name = name};
-}
-
-// Files of one set of tensors, cut at checkpoint.shard, and their index when there are several.
-static tr_status list_set(saved_files *f, int set, const char *name, uint64_t limit) {
-  static const char *const index[] = {"model.safetensors.index.json", "optimizer.safetensors.index.json"};
-  const tr_safetensors_item *item = f->item + (set == SAVED_MODEL ? 0 : f->nitem[SAVED_MODEL]);
-  size_t nitem = f->nitem[set], *file_of = calloc(nitem + 1, sizeof *file_of);
-  if (nitem == 0 || !file_of) {
-    free(file_of);
-    return nitem == 0 ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for a list of %zu tensors", nitem);
-  }
-  // A very large state gets larger files rather than more than there is room to list.
-  size_t nfile = tr_tensors_cut(item, nitem, limit, file_of), at = 0;
-  while (nfile > SAVED_FILES / 3) nfile = tr_tensors_cut(item, nitem, limit *= 2, file_of);
-  tr_status status = TR_OK;
-  for (size_t k = 0; k < nfile && status == TR_OK; k++) {
-    size_t first = at;
-    while (at < nitem && file_of[at] == k) at++;
-    char *own = f->file_name[f->nfile];
-    tr_tensors_file_name(name, k, nfile, own, SAVED_NAME_BYTES);
-    f->file[f->nfile++] = (tr_ckpt_file){.name = own, .item = item + first, .nitem = at - first};
-  }
-  if (status == TR_OK && nfile > 1) {
-    status = tr_tensors_index_text(name, item, nitem, file_of, nfile, &f->index[set]);
-    int place;
-    add_text(f, index[set], &place);
-    f->text[place] = f->index[set];
-  }
-  free(file_of);
-  return status;
-}
-
-tr_status tr__saved_files_make(const tr_train_plan *plan, const tr__trainer *t, saved_files *f) {
-  size_t n = (size_t)plan->layout.nparam, nown = (size_t)count_own(plan) * n;
-  *f = (saved_files){0};
-  f->item = calloc(n + nown, sizeof *f->item);
-  f->name = calloc(nown + 1, sizeof *f->name);
-  if (!f->item || !f->name) return tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
-  list_tensors(f, plan, t);
-  uint64_t limit = (uint64_t)plan->config->checkpoint.shard;
-  TR_TRY(list_set(f, SAVED_MODEL, "model", limit));
-  TR_TRY(list_set(f, SAVED_OPTIMIZER, "optimizer", limit));
-  add_text(f, "config.json", &f->config);
-  add_text(f, "trainer.json", &f->trainer);
-  tr__side_files_list(plan, f);
-  return TR_OK;
-}
-
-void tr__saved_files_free(saved_files *f) {
-  free(f->item);
-  free(f->name);
-  for (int i = 0; i < 2; i++) free(f->index[i]);
-  for (int i = 0; i < f->nside; i++) free(f->side_text[i]);
-  *f = (saved_files){0};
-}
-
 static void saver_options(const tr_train_plan *plan, const saved_files *f, int writer, tr_saver_options *out) {
   const tr_train_config *c = plan->config;
   *out = (tr_saver_options){.keep = (int)c->checkpoint.keep,
@@ -133,7 +22,9 @@ static void saver_options(const tr_train_plan *plan, const saved_files *f, int w
                             .file = f->file,
                             .nfile = f->nfile,
                             .writer = writer,
-                            .nwriter = plan->mesh.degree[TR_AXIS_DP],
+                            .nwriter = (int)c->run.ranks,
+                            .side = f->writer_side,
+                            .held = f->held,
                             .background = c->checkpoint.background,
                             // A rank that dies or stops is seen by the launcher well before.
                             .deadline = 3 * c->run.deadline};
@@ -147,22 +38,18 @@ static size_t list_bytes(const saved_files *files) {
   return sizeof(struct tr__saving) + ntensor * (sizeof(tr_safetensors_item) + SAVER_BYTES) + own * SAVED_NAME_BYTES;
 }
 
-tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out) {
+tr_status tr__state_bytes(const tr_train_plan *plan, size_t *each, size_t *lists) {
   saved_files files;
-  tr__state_sizes sizes = {0};
   tr_status status = tr__saved_files_make(plan, NULL, &files);
-  for (int w = 0; w < plan->mesh.degree[TR_AXIS_DP] && status == TR_OK; w++) {
+  for (int w = 0; w < (int)plan->config->run.ranks && status == TR_OK; w++) {
     tr_saver_options options;
     saver_options(plan, &files, w, &options);
     options.folder = "checkpoints"; // sizes depend neither on where nor on who
     options.job = 1;
-    size_t own = tr_saver_bytes(&options);
-    sizes.all += own;
-    if (own > sizes.most) sizes.most = own;
+    each[w] = tr_saver_bytes(&options);
   }
-  if (status == TR_OK) sizes.lists = list_bytes(&files);
+  if (status == TR_OK) *lists = list_bytes(&files);
   tr__saved_files_free(&files);
-  if (status == TR_OK) *out = sizes;
   return status;
 }
 

@@ -18,6 +18,7 @@ typedef struct saved_files {
   char file_name[SAVED_FILES][SAVED_NAME_BYTES];
   const char *text[SAVED_FILES]; // contents of those that are texts
   size_t nfile;
+  int *writer_side, *held; // side and held of tr_saver_options; NULL without a pipeline
   char *index[2];
   int config, trainer;          // places of texts in `file`
   int side[SAVED_SIDES], nside; // places of the files that belong to a Hugging Face folder, and their texts

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The observer that reads the clock: twice for each operation and each piece, and for what the loop does around them.
-// It runs where somebody asks for it: on every rank of a traced job, on rank 0 for profiles and, when there are several
-// ranks, for the log line's ratio of communication to computation. Nothing here allocates or calls the system while a
+// It runs where somebody asks for it: on every rank of a traced job or of a pipeline, on rank 0 for profiles and, when there are
+// several ranks, for the log line's ratio of communication to computation. Nothing here allocates or calls the system while a
 // program runs; memory is sampled between steps, and only for a trace.
 #include "train/timing_internal.h"
 #include "trireme/base/clock.h"
@@ -38,6 +38,7 @@ static void op_begin(void *user, int64_t step, uint32_t index, const tr_op *op) 
     return;
   }
   m->computing = 1;
+  m->piece_ns = 0;
   open_slice(m, (tr__event){.kind = TR__EVENT_OP, .step = step + 1, .op = (int32_t)index, .piece = -1});
 }
 
@@ -55,6 +56,7 @@ static void end_comm(const tr__trainer *t, uint32_t index, const tr_op *op) {
   int64_t waited = m->computing ? 0 : event.end - m->idle_since;
   m->idle_since = event.end;
   if (m->profile) tr__profile_op(m->profile, t, op, waited, event.end - event.begin);
+  if (m->bubble) tr__bubble_op(m->bubble, index, op, event.end - event.begin, 0);
 }
 
 static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
@@ -68,8 +70,10 @@ static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
   tr__event event = close_slice(m);
   m->computing = 0;
   m->idle_since = event.end;
+  const int64_t took = event.end - event.begin, kernels = op->kind <= TR_OP_R ? m->piece_ns : took;
+  if (m->bubble) tr__bubble_op(m->bubble, index, op, took, kernels);
   if (op->kind <= TR_OP_R) return; // made of pieces
-  m->compute_ns += event.end - event.begin;
+  m->compute_ns += took;
   if (m->profile) tr__profile_op(m->profile, t, op, event.end - event.begin, 0);
 }
 
@@ -77,7 +81,7 @@ static void piece_begin(void *user, int piece, const tr_op *op, const tr_model_i
   (void)input;
   const tr__trainer *t = user;
   struct tr__timing *m = t->timing;
-  int32_t index = op->phase == TR_PHASE_EVAL ? TR__NO_OP : (int32_t)(op - t->plan->program.op);
+  int32_t index = op->phase == TR_PHASE_EVAL ? TR__NO_OP : (int32_t)(op - t->part->program.op);
   const int64_t step = t->step + (index != TR__NO_OP); // an evaluation comes when its step is counted
   open_slice(m, (tr__event){.kind = TR__EVENT_PIECE, .step = step, .op = index, .piece = piece});
 }
@@ -88,7 +92,8 @@ static void piece_end(void *user, int piece, const tr_op *op, const tr_model_inp
   tr__event event = close_slice(m);
   if (op->phase == TR_PHASE_EVAL) return;
   m->compute_ns += event.end - event.begin;
-  if (m->profile) tr__profile_piece(m->profile, t->plan, piece, op, input, event.end - event.begin);
+  m->piece_ns += event.end - event.begin;
+  if (m->profile) tr__profile_piece(m->profile, t, piece, op, input, event.end - event.begin);
 }
 
 void tr__timing_observe(tr__trainer *t, tr_run_options *options) {
@@ -133,14 +138,15 @@ static double resident_bytes(int fd) {
 }
 
 static double arena_bytes(tr__trainer *t) {
-  const tr_train_plan *plan = t->plan;
-  return (double)(plan->rank_nbyte - plan->arena_nbyte + tr_comm_arena(t->comm)->used);
+  return (double)(t->part->rank_nbyte - t->part->arena_nbyte + tr_comm_arena(t->comm)->used);
 }
 
 void tr__timing_program(tr__trainer *t, const tr_step_result *result) {
   struct tr__timing *m = t->timing;
   if (!m) return;
-  m->program_ns += end_slice(m);
+  const int64_t took = end_slice(m);
+  m->program_ns += took;
+  if (m->bubble) tr__bubble_step(m->bubble, took);
   if (!m->ring->capacity) return;
   double seconds = (double)(tr_clock_ns() - m->ring->open[0].begin) * 1e-9;
   count(m->ring, TR__EVENT_ARENAS, t->step + 1, arena_bytes(t));
@@ -174,17 +180,18 @@ double tr__timing_rho(tr__trainer *t) {
 tr_status tr__timing_open(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int speaks = t->rank == 0 && (plan->config->run.profile > 0 || tr_comm_size(t->comm) > 1);
-  if (!t->trace && !speaks) return TR_OK;
+  if (!t->trace && !speaks && plan->schedule.p < 2) return TR_OK;
   struct tr__timing *m = t->timing = calloc(1, sizeof *m);
   if (!m) return tr_error(TR_ERR_MEMORY, "no memory to measure times with");
   m->memory_fd = -1;
   m->ring = t->trace ? tr__trace_ring(t->trace, t->rank) : &m->own;
-  if (t->rank == 0 && plan->config->run.profile > 0) TR_TRY(tr__profile_open(plan, &m->profile));
+  if (t->rank == 0 && plan->config->run.profile > 0) TR_TRY(tr__profile_open(t, &m->profile));
+  if (plan->schedule.p > 1) TR_TRY(tr__bubble_open(t, &m->bubble));
   if (t->trace) {
     m->memory_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     return tr__trace_join(t);
   }
-  m->own.under_way = calloc(plan->program.nop + 1, sizeof *m->own.under_way);
+  m->own.under_way = calloc(t->part->program.nop + 1, sizeof *m->own.under_way);
   return m->own.under_way ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory to measure times with");
 }
 
@@ -193,6 +200,7 @@ void tr__timing_close(tr__trainer *t) {
   if (!m) return;
   if (m->memory_fd >= 0) close(m->memory_fd);
   tr__profile_close(m->profile);
+  tr__bubble_close(m->bubble);
   free(m->own.under_way);
   free(m);
   t->timing = NULL;

@@ -6,6 +6,7 @@
 #define TRIREME_TRAIN_TIMING_INTERNAL_H
 
 #include "train/train_internal.h"
+#include "trireme/sim/sim.h"
 #include <stdatomic.h>
 
 // ---- what is kept of an event. Slices of the loop have the numbers of tr__slice.
@@ -83,8 +84,52 @@ typedef struct tr__cost {
 // Of one call of a piece's functions. Bytes: every port and parameter that the pass touches, read or written once. FLOPs
 // of the backward pass: twice those of the forward pass for products, 2.5 times for attention, which computes its scores
 // again, 3 times for the last piece, whose forward pass leaves everything to the backward pass.
-tr__cost tr__piece_cost(const tr_train_plan *plan, int piece, tr__pass pass, const tr_model_input *input);
+tr__cost tr__piece_cost(const tr_train_plan *plan, const tr_model *model, int piece, tr__pass pass,
+                        const tr_model_input *input); // `model`: the plan's, or a part of it
+// Of a pass over a micro-batch of full sequences.
+double tr__op_flops(const tr_train_plan *plan, const tr_model *model, const tr_op *op);
 double tr__op_bytes(const tr_train_plan *plan, int rank, const tr_op *op); // communication: bytes of its buffer
+
+// ---- step_costs.c: what a pipeline's operations took, as costs for the simulator
+typedef struct tr__cost_sum {
+  int64_t ns, kernels, count; // kernels: of the time, inside pieces and state operations
+} tr__cost_sum;
+typedef struct tr__costs {
+  const tr_train_plan *plan;
+  uint32_t *first;     // [pp + 1] classes of operations of each place in the pipeline
+  uint32_t **class_of; // [pp][ops] among those of its place
+  tr__cost_sum *sum;   // [classes of all places]
+} tr__costs;
+tr_status tr__costs_open(const tr_train_plan *plan, tr__costs *out);
+void tr__costs_close(tr__costs *costs);
+void tr__costs_add(tr__costs *costs, int place, uint32_t op, int64_t ns, int64_t kernels);
+int64_t tr__costs_of(const tr__costs *costs, int place, uint32_t op); // ns; 0: never seen
+tr_status tr__costs_simulate(tr__costs *costs, tr_sim_result *out);   // ticks are ns
+// Makespan in ns if nothing took time but kernels.
+tr_status tr__costs_kernels(tr__costs *costs, int64_t *makespan);
+
+// ---- bubble.c: how much of a step a pipeline's ranks wait, on all ranks
+struct tr__bubble;
+tr_status tr__bubble_open(const tr__trainer *t, struct tr__bubble **out);
+void tr__bubble_close(struct tr__bubble *bubble); // NULL allowed
+void tr__bubble_op(struct tr__bubble *bubble, uint32_t index, const tr_op *op, int64_t ns, int64_t kernels);
+void tr__bubble_step(struct tr__bubble *bubble, int64_t program_ns);
+
+// ---- trace_predicted.c: a pipeline's step as simulated, beside the last one of a trace
+typedef struct tr__prediction {
+  int64_t first, compared, last; // steps: costs are from [first, compared), held against [compared, last]
+  tr__costs costs;
+  tr_sim_result result;
+  tr__cost_sum measured[TR_OP_KIND_COUNT], expected[TR_OP_KIND_COUNT];
+  int64_t busy, programs; // ns of all ranks in the steps compared
+  int64_t begin;          // of the last step
+  int made;               // 0: there is none
+} tr__prediction;
+tr_status tr__prediction_make(const struct tr__trace *trace, tr__prediction *out); // free it in every case
+void tr__prediction_free(tr__prediction *prediction);
+void tr__prediction_json(const tr__prediction *prediction, tr_text *out); // a member of otherData, a comma before it
+void tr__prediction_say(const tr__prediction *prediction);
+void tr__prediction_events(const tr__prediction *prediction, int64_t shift, const char *comma, tr_text *out);
 
 // ---- profile.c
 typedef struct tr__tally {
@@ -107,9 +152,9 @@ struct tr__profile {
   int nrow;
   tr__table window, total;
 };
-tr_status tr__profile_open(const tr_train_plan *plan, struct tr__profile **out);
+tr_status tr__profile_open(const tr__trainer *t, struct tr__profile **out);
 void tr__profile_close(struct tr__profile *profile); // NULL allowed
-void tr__profile_piece(struct tr__profile *profile, const tr_train_plan *plan, int piece, const tr_op *op,
+void tr__profile_piece(struct tr__profile *profile, const tr__trainer *t, int piece, const tr_op *op,
                        const tr_model_input *input, int64_t ns);
 // A state operation, or a communication operation that the compute lane waited `ns` for.
 void tr__profile_op(struct tr__profile *profile, const tr__trainer *t, const tr_op *op, int64_t ns,
@@ -125,9 +170,11 @@ struct tr__timing {
   tr__ring *ring; // the trace's, or `own`
   tr__ring own;
   struct tr__profile *profile;    // NULL: none
+  struct tr__bubble *bubble;      // NULL: no pipeline
   int computing;                  // a compute operation is under way
   int64_t idle_since;             // the compute lane, otherwise
   int64_t compute_ns, program_ns; // since the last log line
+  int64_t piece_ns;               // of the operation under way
   int memory_fd;                  // /proc/self/statm, -1: none
 };
 

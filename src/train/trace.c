@@ -21,16 +21,25 @@
 
 enum { EVENTS = 65536, STEPS = 3, ROUND_TRIPS = 8, CLOCK_TAG = 0, PATH_BYTES = 3800 };
 
-// At least some whole steps, however long their program is.
+static uint64_t events_of(const tr_program *program) {
+  uint64_t step = program->nop + TR__SLICES_OF_LOOP + 4;
+  for (uint32_t i = 0; i < program->nop; i++) step += program->op[i].piece_end - program->op[i].piece_begin;
+  return step;
+}
+
+// At least some whole steps, however long their program is, of whichever rank has the longest.
 static uint64_t capacity_of(const tr_train_plan *plan) {
-  uint64_t step = plan->program.nop + TR__SLICES_OF_LOOP + 4;
-  for (uint32_t i = 0; i < plan->program.nop; i++)
-    step += plan->program.op[i].piece_end - plan->program.op[i].piece_begin;
-  return STEPS * step > EVENTS ? STEPS * step : EVENTS;
+  uint64_t most = EVENTS;
+  for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++)
+    if (STEPS * events_of(&plan->part[r].program) > most) most = STEPS * events_of(&plan->part[r].program);
+  return most;
 }
 
 static size_t under_way_bytes(const tr_train_plan *plan) {
-  return tr_arena_rounded((plan->program.nop + 1) * sizeof(tr__under_way));
+  uint32_t nop = 0;
+  for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++)
+    if (plan->part[r].program.nop > nop) nop = plan->part[r].program.nop;
+  return tr_arena_rounded((nop + 1) * sizeof(tr__under_way));
 }
 
 size_t tr__trace_bytes(const tr_train_plan *plan) {
@@ -141,7 +150,7 @@ static tr_status tell_clock(const tr__trainer *t) {
 tr_status tr__trace_join(tr__trainer *t) {
   tr__ring *ring = tr__trace_ring(t->trace, t->rank);
   // So that no step pays for the pages.
-  memset(ring->under_way, 0, t->plan->program.nop * sizeof *ring->under_way);
+  memset(ring->under_way, 0, t->part->program.nop * sizeof *ring->under_way);
   memset(ring->event, 0, ring->capacity * sizeof *ring->event);
   tr_comm_beat(t->comm);
   if (t->rank > 0) return tell_clock(t);

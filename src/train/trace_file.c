@@ -32,6 +32,7 @@ typedef struct slice {
 typedef struct writer {
   const struct tr__trace *trace;
   const tr_train_plan *plan;
+  const tr_train_part *part; // of the rank
   const char *path;
   int fd, rank;
   tr_status status;
@@ -41,6 +42,7 @@ typedef struct writer {
   slice *slice;
   size_t nslice;
   uint64_t events, dropped, flow; // of all ranks
+  tr__prediction prediction;
 } writer;
 
 // ---- text
@@ -97,7 +99,7 @@ static int lane_of(const writer *w, const tr__event *event) {
   if (event->kind == TR__EVENT_WRITE) return LANE_WRITE;
   if (event->kind >= TR__EVENT_ARENAS) return LANE_COUNTERS;
   if (event->kind == TR__EVENT_PIECE) return LANE_COMPUTE;
-  return w->plan->program.op[event->op].lane == TR_LANE_COMM ? LANE_COMM : LANE_COMPUTE;
+  return w->part->program.op[event->op].lane == TR_LANE_COMM ? LANE_COMM : LANE_COMPUTE;
 }
 
 static void add_slice(writer *w, const tr__event *event, int unfinished) {
@@ -126,7 +128,7 @@ static void spread_comm(writer *w) {
 
 // The oldest event of a full ring may have been half replaced when its rank was killed.
 static tr_status collect(writer *w, const tr__ring *ring) {
-  const uint32_t nop = w->plan->program.nop;
+  const uint32_t nop = w->part->program.nop;
   uint64_t count = ring->count, kept = count < ring->capacity ? count : ring->capacity - 1;
   uint32_t depth = ring->depth < TR__OPEN_SLICES ? ring->depth : TR__OPEN_SLICES;
   w->slice = calloc(2 * (kept + depth) + nop + 1, sizeof *w->slice);
@@ -151,7 +153,7 @@ static tr_status collect(writer *w, const tr__ring *ring) {
 static void put_units(writer *w, const tr_op *op) {
   if (op->unit_end <= op->unit_begin) return;
   tr_text_append(&w->text, ",\"units\":\"%d..%d\",\"first_unit\":", op->unit_begin, op->unit_end - 1);
-  put_string(&w->text, tr_model_unit_name(w->plan->model, op->unit_begin));
+  put_string(&w->text, tr_model_unit_name(w->part->model, op->unit_begin));
 }
 
 static void put_group(writer *w, const tr_op *op) {
@@ -162,22 +164,40 @@ static void put_group(writer *w, const tr_op *op) {
   tr_text_append(&w->text, "]");
 }
 
+// What belongs to one micro-batch in one stage: "F 1.7" is micro-batch 7 through stage 1.
+static int names_pass(const tr_op *op) {
+  return op->kind <= TR_OP_R || op->kind == TR_OP_SEND || op->kind == TR_OP_RECV;
+}
+
+static void put_peers(writer *w, const tr_op *op) {
+  int member[256];
+  if (op->kind != TR_OP_SEND && op->kind != TR_OP_RECV) {
+    put_group(w, op);
+    return;
+  }
+  tr_mesh_members(&w->plan->mesh, w->rank, TR_AXIS_PP, member);
+  tr_text_append(&w->text, ",\"bytes\":%.0f,\"peer\":%d", tr__op_bytes(w->plan, w->rank, op), member[op->peer]);
+}
+
 static void put_op(writer *w, const tr__event *e) {
-  const tr_op *op = &w->plan->program.op[e->op];
+  const tr_op *op = &w->part->program.op[e->op];
   int comm = op->lane == TR_LANE_COMM;
   const char *role = comm ? tr__role_name(op->role) : "";
-  tr_text_append(&w->text, ",\"name\":\"%s%s%s\",\"cat\":\"%s\",\"args\":{\"step\":%" PRId64 ",\"op\":%d",
-                 tr_op_name((tr_op_kind)op->kind), *role ? " " : "", role, comm ? "comm" : "compute", e->step, e->op);
+  tr_text_append(&w->text, ",\"name\":\"%s%s%s", tr_op_name((tr_op_kind)op->kind), *role ? " " : "", role);
+  if (w->plan->schedule.p && names_pass(op)) tr_text_append(&w->text, " %d.%d", op->stage, op->microbatch);
+  tr_text_append(&w->text, "\",\"cat\":\"%s\",\"args\":{\"step\":%" PRId64 ",\"op\":%d", comm ? "comm" : "compute",
+                 e->step, e->op);
+  if (w->plan->schedule.p) tr_text_append(&w->text, ",\"stage\":%d", op->stage);
   if (op->microbatch >= 0) tr_text_append(&w->text, ",\"microbatch\":%d", op->microbatch);
   if (op->piece_end > op->piece_begin)
     tr_text_append(&w->text, ",\"pieces\":\"%u..%u\"", op->piece_begin, op->piece_end - 1);
   put_units(w, op);
-  if (comm) put_group(w, op);
+  if (comm) put_peers(w, op);
 }
 
 static void put_piece(writer *w, const tr__event *e) {
-  const tr_piece *piece = tr_model_piece(w->plan->model, e->piece);
-  const tr_op *op = e->op == TR__NO_OP ? NULL : &w->plan->program.op[e->op];
+  const tr_piece *piece = tr_model_piece(w->part->model, e->piece);
+  const tr_op *op = e->op == TR__NO_OP ? NULL : &w->part->program.op[e->op];
   tr_text_append(&w->text, ",\"name\":");
   put_string(&w->text, piece->name);
   tr_text_append(&w->text, ",\"cat\":\"piece\",\"args\":{\"kind\":");
@@ -251,7 +271,7 @@ static void put_arrow(writer *w, const slice *from, const slice *to) {
 
 // Every edge of the program between lanes whose two ends are here, step by step.
 static tr_status put_arrows(writer *w) {
-  const tr_program *program = &w->plan->program;
+  const tr_program *program = &w->part->program;
   int64_t first = INT64_MAX, last = INT64_MIN;
   for (size_t i = 0; i < w->nslice; i++) {
     if (w->slice[i].event.kind != TR__EVENT_OP) continue;
@@ -321,6 +341,7 @@ static void put_names(writer *w, const tr__ring *ring) {
 static void put_rank(writer *w, int rank) {
   const tr__ring *ring = tr__trace_ring(w->trace, rank);
   w->rank = rank;
+  w->part = tr_train_part_of(w->plan, rank);
   // An offset within its error is none.
   w->shift = w->trace->begin;
   if (llabs(ring->clock_offset) > ring->clock_error) w->shift += ring->clock_offset;
@@ -349,7 +370,9 @@ static void put_about(writer *w, const char *end) {
                    r ? "," : "", r, (double)ring->clock_offset * 1e-3, (double)ring->clock_error * 1e-3, count,
                    count < ring->capacity ? 0 : count - ring->capacity + 1);
   }
-  tr_text_append(&w->text, "]},\"traceEvents\":[");
+  tr_text_append(&w->text, "]");
+  tr__prediction_json(&w->prediction, &w->text);
+  tr_text_append(&w->text, "},\"traceEvents\":[");
 }
 
 static tr_status write_file(writer *w, const char *end) {
@@ -361,6 +384,7 @@ static tr_status write_file(writer *w, const char *end) {
   if (w->fd < 0) return tr_error(TR_ERR_IO, "%s: cannot create: %s", w->path, strerror(errno));
   put_about(w, end);
   for (int r = 0; r < (int)w->plan->config->run.ranks; r++) put_rank(w, r);
+  if (w->prediction.made) tr__prediction_events(&w->prediction, w->trace->begin, w->comma, &w->text);
   tr_text_append(&w->text, "\n]}\n");
   flush(w);
   tr_text_free(&w->text);
@@ -387,6 +411,7 @@ static void say(const writer *w) {
            w->dropped);
   else
     printf("trace       %s: %" PRIu64 " events\n", w->path, w->events);
+  tr__prediction_say(&w->prediction);
 }
 
 tr_status tr__trace_write(const struct tr__trace *trace, tr_status job) {
@@ -394,8 +419,10 @@ tr_status tr__trace_write(const struct tr__trace *trace, tr_status job) {
   char *reason = strdup(job < 0 ? tr_status_text() : "all ranks ended well");
   writer w = {
       .trace = trace, .plan = trace->plan, .path = trace->plan->config->run.trace, .comma = "", .end = tr_clock_ns()};
-  tr_status status = write_file(&w, reason ? reason : "");
+  tr_status status = tr__prediction_make(trace, &w.prediction);
+  if (status == TR_OK) status = write_file(&w, reason ? reason : "");
   if (status == TR_OK) say(&w);
+  tr__prediction_free(&w.prediction);
   if (status < 0 && job < 0) tr_log_warn("there is no trace: %s", tr_status_text());
   if (job < 0 && reason) status = tr_error(job, "%s", reason);
   free(reason);

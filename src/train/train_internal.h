@@ -14,15 +14,26 @@
 
 tr_model_input tr__batch_input(const tr_batch *batch);  // the view of a batch that pieces get; owns nothing
 tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
+tr_dtype tr__stage_type(const tr_train_config *config); // of what travels between stages
 
 // ---- the parts of a plan, in this order
 tr_status tr__plan_from(tr_train_plan *plan, const tr_options *options);      // plan_model.c
 tr_status tr__plan_tokenizer(tr_train_plan *plan, const tr_options *options); // plan_data.c
 tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options);     // plan_model.c
 tr_status tr__plan_data(tr_train_plan *plan, const tr_options *options);      // plan_data.c
-tr_status tr__plan_program(tr_train_plan *plan);                              // plan.c; again after micro has changed
-tr_status tr__plan_memory(tr_train_plan *plan);                               // plan_memory.c
-enum { TR_PLAN_ROWS = INT32_MAX / 4 };                                        // most rows that go through at once
+tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options);    // plan_stages.c: the parts of ranks
+tr_status tr__plan_program(tr_train_plan *plan); // plan_program.c; again with another micro
+tr_status tr__plan_memory(tr_train_plan *plan);  // plan_memory.c
+enum { TR_PLAN_ROWS = INT32_MAX / 4 };           // most rows that go through at once
+// plan_schedule.c. Whether there is a pipeline; its schedule, for plan->accumulation micro-batches (`options` NULL: refusals
+// name no setting); whether there would be one for m.
+int tr__plan_pipelined(const tr_train_plan *plan);
+tr_status tr__plan_schedule(tr_train_plan *plan, const tr_options *options);
+int tr__plan_suits(const tr_train_plan *plan, int64_t m);
+void tr__plan_stages_free(tr_train_plan *plan);
+// plan_program.c: what tr_train_run_options says for the ranks of a part, whether its backward passes are split.
+void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, tr_run_options *out);
+int tr__part_splits(const tr_train_part *part);
 int64_t tr__plan_most_micro(const tr_train_plan *plan); // plan_micro.c; the largest that divides, whatever the memory
 tr_status tr__plan_fit_micro(tr_train_plan *plan);      // plan_micro.c; lowers batch.micro=auto until it fits
 // Without looking whether it fits. `like` (may be NULL): a plan for the same data, whose tokenizer and source are borrowed;
@@ -30,6 +41,7 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan);      // plan_micro.c; lowers 
 tr_status tr__train_plan(const tr_train_config *config, const tr_options *options, int progress,
                          const tr_train_plan *like, tr_train_plan *out);
 tr_status tr__plan_check_memory(const tr_train_plan *plan, const tr_options *options);
+tr_status tr__plan_bubble(const tr_train_plan *plan, double *bubble); // plan_bubble.c: of a pipeline, by FLOPs
 size_t tr__train_eval_bytes(const tr_train_plan *plan); // shared memory that an evaluation's exchange takes
 
 // ---- limits.c: what the processors of all ranks together could do, per second. 0: not measured.
@@ -46,6 +58,8 @@ typedef struct tr__trainer {
   const tr_options *options;
   tr_comm *comm;
   int rank;
+  int dp_rank; // its place in dp: which micro-batches it reads
+  const tr_train_part *part;
   tr_group *dp;
   tr_pool *pool;
   tr_run *run;
@@ -114,6 +128,16 @@ void tr__timing_wrote(tr__trainer *t, int64_t begin,
 // the time inside them, since the last call; -1: not known.
 double tr__timing_rho(tr__trainer *t);
 
+// ---- bubble.c: the share of a pipeline's step that its ranks compute nothing
+typedef struct tr__simulated {
+  int64_t makespan; // ns of a step; 0: not simulated yet
+  int64_t kernels;  // the same if nothing took time but kernels
+  double bubble;
+} tr__simulated;
+tr_status tr__bubble_count(tr__trainer *t); // collective: what all ranks measured since the last time
+int tr__bubble_say(const tr__trainer *t, double *measured, tr__simulated *simulated); // rank 0; 0: nothing to say
+tr_status tr__bubble_end(const tr__trainer *t);                                       // the last line about it
+
 // ---- trace.c: the run's trace (run.trace), kept in memory that outlives the ranks
 size_t tr__trace_bytes(const tr_train_plan *plan); // per rank; 0 without a trace
 tr_status tr__trace_check(const tr_train_config *config, const tr_options *options);
@@ -148,18 +172,15 @@ void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out);
 tr_status tr__dealer_create(const tr_train_plan *plan, struct tr__dealer **out);
 void tr__dealer_free(struct tr__dealer *dealer);
 size_t tr__dealer_bytes(const tr_train_plan *plan);
-// Global indices of micro-batch j of this rank in this step: valid until the next call for another step.
-void tr__dealer_take(struct tr__dealer *dealer, const tr_train_plan *plan, int64_t step, int rank, int j,
+// Global indices of micro-batch j of this place in dp in this step: valid until the next call for another step.
+void tr__dealer_take(struct tr__dealer *dealer, const tr_train_plan *plan, int64_t step, int dp_rank, int j,
                      const int64_t **index, int *count);
 int64_t tr__samples_before(const tr_train_plan *plan, int64_t step); // global samples used by the steps before `step`
 
-// ---- state.c: checkpoints of a run
-typedef struct tr__state_sizes {
-  size_t most, all; // buffers that hold shares of a save: the largest rank's, and those of all ranks
-  size_t lists;     // of each rank
-} tr__state_sizes;
-tr_status tr__state_bytes(const tr_train_plan *plan, tr__state_sizes *out); // before anything exists
-tr_status tr__state_open(tr__trainer *t);                                   // collective; after the run
+// ---- saving.c, resuming.c: checkpoints of a run
+// Before anything exists: the buffer that holds each rank's share of a save, each[ranks], and the lists of each rank.
+tr_status tr__state_bytes(const tr_train_plan *plan, size_t *each, size_t *lists);
+tr_status tr__state_open(tr__trainer *t); // collective; after the run
 void tr__state_close(tr__trainer *t);
 tr_status tr__state_resume(tr__trainer *t, int *resumed);  // collective; from the folder's newest checkpoint, if any
 tr_status tr__state_load_weights(tr__trainer *t);          // from the plan's model folder

@@ -40,7 +40,7 @@ refuse 3 '13 sequences cannot be dealt to dp=2 .*; 12 or 14 would work' batch.se
 refuse 3 '12 sequences cannot be dealt to dp=1 .* micro-batches of 5; 10 or 15 would work' batch.micro=5
 refuse 3 'parallel.dp: dp=3 needs 3 ranks, run.ranks \(-n\) is 2' -n 2 parallel.dp=3
 refuse 3 'parallel.tp: 2 is out of range' parallel.tp=2 -n 2
-refuse 3 'parallel.pp: 2 is out of range' parallel.pp=2
+refuse 3 'parallel.pp: 2 does not divide the 1 rank' parallel.pp=2
 refuse 3 'parallel.cp: 4 is out of range' parallel.cp=4
 refuse 3 'parallel.map: ' parallel.map=a,b
 refuse 3 "^trireme: -n takes the number of ranks, from 1 to 256, not '0'" -n 0
@@ -125,7 +125,7 @@ grep -q 'lr.warmup' out || fail "--help lr does not list lr.warmup"
 ! grep -q 'model.width' out || fail "--help lr lists model.width"
 if grep -q '9e+15' out; then fail "--help lr has a bound that nobody can read"; fi
 timeout 10 "$TRIREME" train --help parallel >out
-if [ "$(grep -c '1 in this version' out)" != 3 ]; then fail "--help parallel does not say that tp, pp and cp are 1"; fi
+if [ "$(grep -c '1 in this version' out)" != 2 ]; then fail "--help parallel does not say that tp and cp are 1"; fi
 timeout 10 "$TRIREME" --help >out
 grep -q '1 internal error' out || fail "--help does not list exit code 1"
 train

@@ -44,6 +44,14 @@ as_predicted packed -n 2 model.layers=4 model.width=256 memory.recompute=selecti
 as_predicted unpacked -n 2 model.layers=4 model.width=256 memory.pack=false optim.kind=sgd train.eval_samples=0
 as_predicted batches -n 2 batch.sequences=4000 batch.micro=1 model.layers=1
 
+for schedule in 1f1b gpipe zb_h1 interleaved zbv dualpipe; do
+  as_predicted "pipeline-$schedule" -n 2 parallel.pp=2 parallel.schedule=$schedule model.layers=4 batch.micro=1
+done
+as_predicted pipelines -n 6 parallel.pp=3 model.layers=6 model.width=64 batch.micro=1
+as_predicted pipeline-bf16 -n 4 parallel.pp=2 model.layers=4 precision.compute=bf16 precision.stage_wire=f32 batch.micro=1
+as_predicted pipeline-recompute -n 2 parallel.pp=2 model.layers=4 memory.recompute=full batch.micro=1 parallel.zero=0
+as_predicted pipeline-threads -n 4 parallel.pp=2 run.launch=threads batch.micro=1
+
 # A prediction that holds means little if all plans are the same: these differ by much more than the limit.
 if within 4000000 "$(number memory_used "$work/f32-1")" "$(number memory_used "$work/packed")"; then fail "two very different plans use the same memory"; fi
 finish

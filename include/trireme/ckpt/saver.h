@@ -3,7 +3,7 @@
 // thread of its own streams that to disk while training goes on.
 //
 // Files do not depend on the number of writers: each tensor has its place in a file that follows from the list of files
-// alone, and belongs to one writer, chosen by bytes. Writer 0 makes the temporary folder, the files and their headers;
+// alone, and belongs to one writer, chosen by bytes among those that have it. Writer 0 makes the temporary folder, the files and their headers;
 // all write their tensors in place, force them to disk and leave a note with the hashes; writer 0 collects the
 // notes, writes the manifest and publishes the folder as tr_ckpt_save does (checkpoint.h). Writers find each other
 // through the folder alone, so they may be threads, processes or hosts with one file system. A writer that dies
@@ -21,6 +21,10 @@ typedef struct tr_saver_options {
   const tr_ckpt_file *file; // all files, the same on all writers; `text` of text files is given per save (NULL here,
   size_t nfile;             //   with item NULL). Kept, not owned; data pointers are read by tr_saver_start.
   int writer, nwriter;
+  // Where writers have only some of the tensors (stages of a pipeline): side[w] of writer w, from 0 on, and held[k], the side
+  // whose writers all have tensor k, counted over the files in their order. Equal on all writers; read by tr_saver_bytes and
+  // _create. NULL: every writer has everything.
+  const int *side, *held;
   int64_t job;     // the same on all writers and different from every job that lives: writer 0's process number
   int background;  // 1: copy and write in a thread; 0: tr_saver_start writes, and needs no buffer
   double deadline; // seconds that writers wait for one another without a sign of life (a file being written)

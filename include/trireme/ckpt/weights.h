@@ -13,8 +13,8 @@
 // frequencies), and the output head where it shares the embedding. `path` is for the message.
 tr_status tr_weights_match(const tr_tensors *tensors, const char *path, const tr_model *model,
                            const tr_safetensors_entry **source);
-// Match, then copy every parameter to its place in the layout as `type`; gaps become zero. progress (may be NULL) is
-// called between tensors. Errors as tr_weights_match and tr_tensors_open. Local.
+// Match, then copy every parameter to its place in the layout as `type`; gaps become zero. Of a part of a model the whole
+// one is matched. progress (may be NULL) is called between tensors. Errors as tr_weights_match and tr_tensors_open. Local.
 tr_status tr_weights_load(const char *folder, const tr_model *model, const tr_layout *layout, tr_dtype type,
                           void *dst, void (*progress)(void *user), void *user);
 // Whether a folder holds weights: model.safetensors, or an index of it.

@@ -33,6 +33,7 @@ typedef struct tr_launch_options {
   int bind;               // bind ranks to cores (hwloc) when all threads fit, or come out even
   size_t arena_nbyte;     // shared memory per rank
   size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
+  const size_t *arena_of; // [nrank] where ranks need different amounts: in place of both; NULL otherwise. Not owned
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
   int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions

@@ -98,6 +98,25 @@ typedef struct tr_prediction {
 double tr_predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                        double term[TR_TERM_COUNT]);
 void tr_predict_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_footprint *out);
+// One stage of a pipeline: `layers` of the model's layers from `begin` on; the first also has the embedding, the last the head
+// with the loss.
+typedef struct tr_stage_cut {
+  int64_t begin, layers;
+  int first, last;
+} tr_stage_cut;
+// Passes of one micro-batch through it, seconds: `input` and `weights` are the halves of the backward pass, with what is
+// recomputed in the first; communication inside the stage is in forward and input. `reduce` sums its gradients over
+// plan->dp x plan->cp ranks.
+typedef struct tr_stage_time {
+  double forward, input, weights, reduce;
+} tr_stage_time;
+tr_stage_time tr_predict_stage(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
+                               const tr_stage_cut *cut);
+// A message between stages, forward or backward, inside the fast links or (`crosses`) not: returns its latency; *busy is how
+// long its bytes keep the link busy. Pipeline ranks are tp x cp x dp devices apart.
+double tr_predict_message(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int crosses,
+                          double *busy);
+
 void tr_predict(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_prediction *out);
 
 #endif

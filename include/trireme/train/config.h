@@ -15,11 +15,13 @@
 #include "trireme/optim/optim.h"
 #include "trireme/shard/layout.h"
 #include "trireme/step/program.h"
+#include "trireme/step/schedule.h"
 #include "trireme/token/tokenizer.h"
 
 // What the CHOICE settings hold, named after their words in the table. (optim.kind, lr.kind, comm.grad_sync and
 // run.launch are the enums of their modules.)
 typedef enum tr_compute_choice { TR_COMPUTE_F32, TR_COMPUTE_BF16 } tr_compute_choice;
+typedef enum tr_wire_choice { TR_WIRE_AUTO, TR_WIRE_F32, TR_WIRE_BF16 } tr_wire_choice;
 typedef enum tr_order_choice { TR_ORDER_TREE, TR_ORDER_ANY } tr_order_choice;
 typedef enum tr_weights_choice { TR_WEIGHTS_AUTO, TR_WEIGHTS_RANDOM } tr_weights_choice;
 typedef enum tr_family_choice {
@@ -59,10 +61,12 @@ typedef struct tr_train_config {
   } batch; // micro -1: as much as divides and fits 80 % of the memory
   struct {
     int64_t dp, tp, pp, cp, zero; // dp -1: what is left of the ranks
-    char *map;
+    int64_t chunks, group;        // 0: as the schedule has them
+    char *map, *schedule, *stages;
   } parallel;
   struct {
     int compute, grad_wire; // tr_compute_choice
+    int stage_wire;         // tr_wire_choice
   } precision;
   struct {
     int recompute, pack; // tr_recompute, flag
@@ -112,6 +116,21 @@ tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
 // The model that settings ask for, without its weights. The vocabulary is that of model.from or model.vocab.
 tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out);
 
+// What the ranks of one place in the pipeline have, whatever their place in dp. Without a pipeline there is one, of the whole
+// model.
+typedef struct tr_train_part {
+  const tr_model *model; // a part of the plan's, or that itself
+  tr_model *own;         // the same when it is a part, else NULL
+  tr_layout layout;
+  int nchunk;
+  int *chunk_piece;            // [2 nchunk] pieces of the part's model that each of its stages has
+  tr_model_boundary *boundary; // [nchunk]
+  tr_step_options step;        // the plan's, with
+  tr_step_range *recompute;    // [step.nrecompute]
+  tr_program program;
+  size_t rank_nbyte, arena_nbyte, once_nbyte; // predicted, as the plan's, of one such rank
+} tr_train_part;
+
 // What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
 // points to but config. Text that is not in tokens yet is tokenized once, into data.cache.
 typedef struct tr_train_plan {
@@ -124,11 +143,12 @@ typedef struct tr_train_plan {
   char tokenizer_path[4096];      // of its tokenizer.json; "": byte or none
   int32_t end;                    // the token that ends a document, -1: none
   tr_source *source;              // read by all ranks of this machine
-  tr_model *model;
-  tr_layout layout;
-  tr_program program;
-  tr_step_options step;
-  tr_step_range *recompute; // [step.nrecompute]
+  tr_model *model;      // the whole
+  tr_schedule schedule; // of a pipeline; p 0: there is none
+  int *stage_piece;     // [S + 1] where its stages begin, and the end
+  int *stage_layers;    // [S]
+  tr_train_part *part;  // [mesh.degree[TR_AXIS_PP]]
+  tr_step_options step; // what all parts have in common
   tr_mesh_spec mesh;
   tr_launch_place place; // size 0: nobody else starts the ranks
   int local;             // ranks on this host
@@ -144,10 +164,11 @@ typedef struct tr_train_plan {
   int64_t val_samples;   // validation samples there are
   int64_t eval_samples;  // of which each evaluation uses so many
   size_t save_nbyte;     // buffer of a rank's share of a checkpoint, at most
-  size_t arena_nbyte;    // shared memory per rank
-  size_t once_nbyte;     // shared memory that exists once for all ranks
+  size_t arena_nbyte;    // shared memory per rank, at most
+  size_t once_nbyte;     // shared memory that exists once for all ranks that have the same weights, all of it together
   size_t talk_nbyte;     // what ranks talk through
-  size_t rank_nbyte;     // predicted memory of one rank, its shared part included, but for what exists once
+  size_t rank_nbyte;     // predicted memory of the largest rank, its shared part included, but for what exists once
+  int largest;           // its place in the pipeline
   size_t total_nbyte;    // of all ranks together
   char memory_text[480]; // its breakdown
 } tr_train_plan;
@@ -160,6 +181,7 @@ tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *op
 // measures them, or asks what a model takes. The vocabulary is that of model.from or model.vocab.
 tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
+const tr_train_part *tr_train_part_of(const tr_train_plan *plan, int rank);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text
 

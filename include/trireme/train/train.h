@@ -16,8 +16,14 @@
 // and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has
 // peak_share, comm_wait and rho.
 //
+// With a pipeline all ranks are measured, and "bubble" is the share of their programs' time in which they compute nothing; behind
+// it, in parentheses, the same as simulated from what operations took in the first steps (bubble_simulated). At the end one line,
+// and an event "pipeline" in metrics.jsonl, hold the step's time against the simulated one, and against what it would take if
+// nothing but kernels took time.
+//
 // run.trace: a timeline of all ranks (Chrome's trace events). Each rank keeps its newest 65536 events, or three steps where
-// those have more, in memory that the plan counts; the launcher writes the file when the ranks have ended, however they did.
+// those have more, in memory that the plan counts; the launcher writes the file when the ranks have ended, however they did. For a
+// pipeline the simulated step stands beside the last one.
 // run.profile: every so many steps and at the end, rank 0 prints where its time went; the same is in metrics.jsonl as an
 // object with "event": "profile".
 #ifndef TRIREME_TRAIN_TRAIN_H
@@ -33,7 +39,9 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 
 // Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, ranks and observers, which
 // the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL: none.
-void tr_train_run_options(const tr_train_plan *plan, tr_run_options *out);
+void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *out);
+// Which of those that sum their gradients together a rank is; step.dp of the plan is how many they are.
+int tr_train_gradient_place(const tr_train_plan *plan, int rank);
 tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
 
 // ---- loss curves

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: full
+# timeout: 600
+# A pipeline trains like one rank: every schedule, on 1 to 4 ranks of a pipeline and 1 or 2 pipelines, as processes and threads,
+# prints the losses of one rank and leaves its weights; schedules that add gradients in ascending order leave the same bits.
+. "$(dirname "$0")/lib.sh"
+run=("${tiny[@]}" model.layers=8 batch.sequences=24 batch.micro=1 train.steps=4 train.eval_every=2 optim.eps=1e-6)
+train "${run[@]}" train.folder="$work/one"
+expect "one rank" 0
+
+# like_one NAME ARGUMENTS: the same losses in every step, the same val_loss, the same weights.
+like_one() {
+  local name=$1 folder=$work/$1
+  shift
+  train "${run[@]}" train.folder="$folder" "$@"
+  expect "$name" 0
+  paste -d' ' <(losses "$work/one") <(losses "$folder") |
+    awk '{ d = $2 - $4; if ($1 != $3 || NF != 4 || d > 1e-5 || d < -1e-5) print "step " $1 ": " $2 " on one rank, " $4; n++ } END { if (n != 4) print n " steps" }' >"$work/said"
+  if [ -s "$work/said" ]; then fail "$name: $(cat "$work/said")"; fi
+  within 1e-5 "$(val_loss "$folder")" "$(val_loss "$work/one")" || fail "$name: val_loss $(val_loss "$folder"), on one rank $(val_loss "$work/one")"
+  weights_within 1e-4 "$folder" "$work/one" || fail "$name: weights differ by more than 1e-4"
+}
+
+ascending='1f1b 1f1b_eager gpipe zb_h1 zb_h2 interleaved interleaved_zb zbv dualpipev'
+others='gpipe_lifo looped_bfs dualpipe'
+for p in 1 2 3 4; do
+  for dp in 1 2; do
+    first=
+    for schedule in $ascending $others; do
+      if [ "$schedule" = dualpipe ] && [ $((p % 2)) = 1 ]; then continue; fi
+      name=$schedule-$p-$dp
+      like_one "$name" -n $((p * dp)) parallel.pp=$p parallel.schedule="$schedule"
+      if ! grep -qw "$schedule" <<<"$ascending"; then continue; fi
+      if [ -z "$first" ]; then first=$(weights_hash "$work/$name"); fi
+      if [ "$(weights_hash "$work/$name")" != "$first" ]; then fail "$name: other bits than 1f1b"; fi
+    done
+  done
+done
+
+# ---- what else decides where things are
+like_one threads -n 4 parallel.pp=2 run.launch=threads
+like_one map -n 4 parallel.pp=2 parallel.map=pp,dp,cp,tp
+like_one four-chunks -n 2 parallel.pp=2 parallel.schedule=interleaved parallel.chunks=4
+like_one group -n 2 parallel.pp=2 parallel.schedule=interleaved parallel.group=4
+like_one copies -n 4 parallel.pp=2 parallel.zero=0
+like_one uneven -n 3 parallel.pp=3 parallel.stages=5,1,2
+like_one head-alone -n 3 parallel.pp=3 parallel.stages=4,4,0
+like_one naive -n 2 parallel.pp=2 parallel.schedule=naive batch.micro=24
+like_one other-names -n 2 --pipeline-model-parallel-size 2 pipeline_parallel_schedule=Interleaved1F1B --num-virtual-stages-per-pipeline-rank 2
+like_one few -n 4 parallel.pp=4 batch.micro=12 # fewer micro-batches than ranks
+like_one balanced -n 4 parallel.pp=2 data.dealing=balanced
+like_one recompute -n 4 parallel.pp=2 memory.recompute=full
+
+# ---- a schedule from a file, as trireme writes it
+if "$TRIREME" simulate --schedule zb_h1 -p 2 -m 24 --dump >"$work/own.csv" 2>/dev/null; then
+  like_one file -n 2 parallel.pp=2 parallel.schedule="$work/own.csv"
+  if [ "$(weights_hash "$work/file")" != "$(weights_hash "$work/zb_h1-2-1")" ]; then fail "file: other bits than the schedule that it is"; fi
+fi
+finish

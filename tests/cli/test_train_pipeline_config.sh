@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# tier: quick
+# timeout: 180
+# Settings of pipelines: what cannot be is said before a rank starts, with the numbers and the nearest that work; names of other
+# programs; what a plan says of stages, micro-batches and memory.
+. "$(dirname "$0")/lib.sh"
+cd "$work" || exit 1
+base=("${tiny[@]}" train.folder="$work/run" model.layers=4 batch.micro=1)
+
+refuse() { # REGEX ARGUMENTS
+  local regex=$1
+  shift
+  train "${base[@]}" "$@"
+  expect "$*" 3 "$regex"
+  if [ -e "$work/run" ]; then fail "$*: a refused run has made its folder"; fi
+}
+
+# ---- the mesh
+refuse 'parallel.pp: 3 does not divide the 4 ranks of run.ranks \(-n\); parallel.pp=2, parallel.pp=4 or -n 6 would work' -n 4 parallel.pp=3
+refuse 'parallel.pp: 2 does not divide the 1 rank of run.ranks \(-n\); parallel.pp=1 or -n 2 would work' parallel.pp=2
+refuse 'parallel.dp: dp=3 x pp=2 needs 6 ranks, run.ranks \(-n\) is 4' -n 4 parallel.pp=2 parallel.dp=3
+refuse 'parallel.pp: 0 is out of range' parallel.pp=0
+refuse 'parallel.pp: 257 is out of range' parallel.pp=257
+refuse '12 sequences cannot be dealt to dp=2 pipelines in micro-batches of 5; 10 or 20 would work' -n 4 parallel.pp=2 batch.micro=5
+
+# ---- schedules
+refuse 'parallel.schedule: .*1f2b' -n 2 parallel.pp=2 parallel.schedule=1f2b
+refuse 'parallel.schedule: .*dualpipe.*3' -n 3 parallel.pp=3 parallel.schedule=dualpipe
+refuse 'parallel.schedule: .*dualpipe.*batch.micro=[0-9]' -n 2 parallel.pp=2 parallel.schedule=dualpipe batch.micro=6
+refuse 'parallel.schedule: .*batch.micro=[0-9]+ or batch.micro=[0-9]+ would work' -n 4 parallel.pp=4 parallel.schedule=interleaved batch.micro=2 model.layers=8
+refuse 'parallel.schedule: .*1f1b' -n 2 parallel.pp=2 parallel.chunks=2
+echo 'no schedule' >words.csv
+refuse 'parallel.schedule: .*words.csv' -n 2 parallel.pp=2 parallel.schedule=words.csv
+
+# ---- stages
+refuse 'parallel.pp: 5 stages .* need as many layers, the model has 4; parallel.pp=1 would work' -n 5 parallel.pp=5
+refuse 'parallel.pp: 8 stages .* need as many layers, the model has 4; parallel.pp=2 would work' -n 4 parallel.pp=4 parallel.schedule=interleaved
+refuse "parallel.stages: '2,1' are 3 layers, the model has 4" -n 2 parallel.pp=2 parallel.stages=2,1
+refuse "parallel.stages: '2,1,1' are 3 stages, parallel.pp=2 with parallel.schedule=1f1b has 2" -n 2 parallel.pp=2 parallel.stages=2,1,1
+refuse "parallel.stages: stage 1 of '2,0,2' has nothing to do" -n 3 parallel.pp=3 parallel.stages=2,0,2
+for bad in 2,x '' 2, -1,5 2.5,1.5 5; do
+  refuse "parallel.stages: '$bad' " -n 2 parallel.pp=2 parallel.stages="$bad"
+done
+
+# ---- what else does not go together
+refuse 'comm.grad_sync: every is not for pipelines' -n 2 parallel.pp=2 comm.grad_sync=every
+refuse 'parallel.zero: .*2 is out of range' -n 2 parallel.pp=2 parallel.zero=2
+
+# ---- what a plan says
+shows() { # NAME REGEX ARGUMENTS
+  local name=$1 regex=$2
+  shift 2
+  train "${base[@]}" "$@" --dry-run
+  expect "$name" 0
+  grep -Eq "$regex" "$work/out" || fail "$name: no /$regex/ in $(cat "$work/out")"
+}
+shows mesh '^plan    4 ranks x 1 thread, pp=2, dp=2, batch 12 = 1 x dp 2 x accumulation 6' -n 4 parallel.pp=2
+shows stages '^stages  [1-4],[1-4] layers, schedule 1f1b, 12 micro-batches, at most 2,1 at once on the ranks of a pipeline, bubble [0-9.]+% by FLOPs$' -n 2 parallel.pp=2
+shows given '^stages  3,1 layers, ' -n 2 parallel.pp=2 parallel.stages=3,1
+shows memory '^memory  at most .* per rank \(pipeline rank [01]\), .* together: weights ' -n 2 parallel.pp=2
+shows micro '^micro   1 sequence per pass: 12 micro-batches for 2 ranks of a pipeline' -n 2 parallel.pp=2 batch.micro=auto
+for name in Interleaved1F1B interleaved; do
+  shows "$name" '^stages  1,1,1,1 layers, schedule interleaved, ' -n 2 --pipeline-model-parallel-size 2 pipeline_parallel_schedule=$name
+done
+shows chunks '^stages  1,1,1,1 layers, ' -n 1 parallel.schedule=interleaved --num-virtual-stages-per-pipeline-rank 4
+train "${base[@]}" -n 2 parallel.pp=2 --program
+expect program 0
+[ "$(grep -c '^pipeline rank [01]$' "$work/out")" = 2 ] || fail "--program does not show both ranks' programs"
+grep -q ' SEND .*' "$work/out" || fail "--program has no SEND"
+train "${base[@]}" -n 2 parallel.pp=2 --json
+expect json 0
+grep -q '"schedule": "1f1b"' "$work/out" || fail "--json: $(cat "$work/out")"
+
+# A rank of a pipeline needs less than one that has all; the last and the first are not alike.
+bytes() { sed -n 's/^  "memory_bytes": \([0-9]*\),*$/\1/p' "$work/out"; }
+train "${base[@]}" model.width=128 --json
+whole=$(bytes)
+train "${base[@]}" model.width=128 -n 4 parallel.pp=4 --json
+part=$(bytes)
+if [ "$part" -ge "$whole" ]; then fail "a rank of four takes $part bytes, one alone $whole"; fi
+finish
