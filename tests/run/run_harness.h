@@ -165,19 +165,8 @@ typedef struct rh_rank {
 } rh_rank;
 
 static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
-<<<<<<< HEAD
   r->range = malloc(sizeof *r->range * (size_t)tr_model_units(r->model));
   TR_TRY(tr_run_step_model_make(r->model, &r->layout, &r->step_model));
-=======
-  int nunit = tr_model_units(r->model);
-  r->last_piece = malloc(sizeof(int) * (size_t)nunit);
-  r->range = malloc(sizeof *r->range * (size_t)nunit);
-  for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
-  tr_step_model model = {.npiece = tr_model_pieces(r->model),
-                         .nunit = nunit,
-                         .unit_last_piece = r->last_piece,
-                         .unit_start = r->layout.unit_start};
->>>>>>> stage
   r->step = (tr_step_options){.microbatches = c->micro,
                               .dp = c->nrank,
                               .split_backward = c->split,
