@@ -5,8 +5,8 @@
 //
 //   LOSS      over dp, then over the pipeline
 //   SQUARES   a meeting of those who own parts, then the units' sums over the pipeline
-//   TIED      the tied parameter over all who have a copy of it, then what is in front of it and behind it in its bucket
-//             over the ranks of this stage
+//   TIED      what is in front of the tied parameter in its bucket and what is behind it over the ranks of this stage, then
+//             the parameter over all who have a copy of it
 #include "run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -190,7 +190,7 @@ int tr__sum_phases(const tr_op *op) {
 tr_status tr__sum_start(tr_run *run, const tr_op *op, int phase, tr_request **request) {
   switch ((tr_op_role)op->role) {
   case TR_ROLE_GRADIENT: return start_gradients(run, op, request);
-  case TR_ROLE_TIED: return phase == 0 ? sum_tied(run, request) : sum_beside_tied(run, op, phase == 2, request);
+  case TR_ROLE_TIED: return phase == 2 ? sum_tied(run, request) : sum_beside_tied(run, op, phase == 1, request);
   case TR_ROLE_COUNT: return gather_numbers(run, op, request);
   case TR_ROLE_LOSS: return phase == 0 ? gather_numbers(run, op, request) : tell_loss(run, op, request);
   case TR_ROLE_SQUARES: return phase == 0 ? meet_owners(run, op, request) : tell_squares(run, request);

@@ -21,7 +21,10 @@ static tr_status build(const tr_train_plan *plan, int rank, tr_train_part *part)
   int *last_piece = part->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
   if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
   for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(part->model, i);
-  tr_step_model model = {tr_model_pieces(part->model), nunit, last_piece, part->layout.unit_start};
+  tr_step_model model = {.npiece = tr_model_pieces(part->model),
+                         .nunit = nunit,
+                         .unit_last_piece = last_piece,
+                         .unit_start = part->layout.unit_start};
   tr_status status = tr_run_recompute_ranges(part->model, (tr_recompute)c->memory.recompute, part->recompute,
                                              &part->step.nrecompute);
   if (status == TR_OK)

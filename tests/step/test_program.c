@@ -269,7 +269,7 @@ static void damage_that_hides_behind_a_second_order_is_refused(void **state) {
 static void the_message_names_operation_and_rule(void **state) {
   (void)state;
   subject s = {.last_piece = {0, 2}, .start = {0, 64, 128}};
-  s.model = (tr_step_model){3, 2, s.last_piece, s.start};
+  s.model = (tr_step_model){.npiece = 3, .nunit = 2, .unit_last_piece = s.last_piece, .unit_start = s.start};
   s.options = (tr_step_options){.microbatches = 2, .dp = 2};
   assert_int_equal(tr_program_build(&s.model, &s.options, &s.program), TR_OK);
   s.program.op[4].first = 1; // the second micro-batch would overwrite the first one's gradients
@@ -297,7 +297,7 @@ static void the_text_form_is_stable(void **state) {
   (void)state;
   static const int last_piece[] = {0, 2};
   static const int64_t start[] = {0, 64, 128};
-  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_model model = {.npiece = 3, .nunit = 2, .unit_last_piece = last_piece, .unit_start = start};
   tr_step_options options = {.microbatches = 2, .dp = 2};
   tr_program program;
   tr_text text = {0}, tokens = {0};
@@ -328,7 +328,7 @@ static void with_owned_parts_squares_and_weights_are_gathered(void **state) {
   (void)state;
   static const int last_piece[] = {0, 2};
   static const int64_t start[] = {0, 64, 128};
-  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_model model = {.npiece = 3, .nunit = 2, .unit_last_piece = last_piece, .unit_start = start};
   tr_step_options options = {.microbatches = 1, .dp = 2, .bucket_elements = 1 << 30, .zero = 1};
   tr_program program;
   tr_text text = {0};
@@ -358,7 +358,7 @@ static void split_passes_print_as_i_and_w(void **state) {
   (void)state;
   static const int last_piece[] = {0, 2};
   static const int64_t start[] = {0, 64, 128};
-  tr_step_model model = {3, 2, last_piece, start};
+  tr_step_model model = {.npiece = 3, .nunit = 2, .unit_last_piece = last_piece, .unit_start = start};
   tr_step_options options = {.microbatches = 2, .dp = 2, .split_backward = 1, .grad_sync = TR_SYNC_EVERY};
   tr_program program;
   tr_text tokens = {0};
@@ -372,7 +372,7 @@ static void split_passes_print_as_i_and_w(void **state) {
 // Two layers of two pieces are computed again, an embedding and a head are not.
 static void recompute_subject(subject *s, int split) {
   *s = (subject){.last_piece = {0, 1, 3, 5}, .start = {0, 64, 128, 192, 256}, .range = {{1, 3}, {3, 5}}};
-  s->model = (tr_step_model){6, 4, s->last_piece, s->start};
+  s->model = (tr_step_model){.npiece = 6, .nunit = 4, .unit_last_piece = s->last_piece, .unit_start = s->start};
   s->options = (tr_step_options){.microbatches = 1,
                                  .dp = 2,
                                  .split_backward = split,
@@ -453,7 +453,7 @@ static void the_values_of_another_micro_batch_do_not_do(void **state) {
     if (op->kind <= TR_OP_R && op->microbatch == 1) op->slot_fi = op->slot_fw = 1;
     if (i != 5) order[i < 5 ? i + 1 : i] = i;
   }
-  s.program.slots_fi = s.program.slots_fw = 2;
+  s.program.chunk[0].slots_fi = s.program.chunk[0].slots_fw = 2;
   assert_int_equal(check(&s), TR_OK);
   reorder(&s.program, order, s.program.nop);
   assert_int_equal(check(&s), TR_ERR_PLAN);
@@ -502,7 +502,7 @@ static void an_evaluation_program_is_one_forward_pass(void **state) {
   (void)state;
   static const int last_piece[] = {0};
   static const int64_t start[] = {0, 64};
-  tr_step_model model = {3, 1, last_piece, start};
+  tr_step_model model = {.npiece = 3, .nunit = 1, .unit_last_piece = last_piece, .unit_start = start};
   tr_program program;
   assert_int_equal(tr_program_build_eval(&model, &program), TR_OK);
   assert_int_equal(program.nop, 1);
@@ -517,7 +517,7 @@ static void plans_without_micro_batches_are_refused(void **state) {
   (void)state;
   static const int last_piece[] = {0};
   static const int64_t start[] = {0, 64};
-  tr_step_model model = {3, 1, last_piece, start};
+  tr_step_model model = {.npiece = 3, .nunit = 1, .unit_last_piece = last_piece, .unit_start = start};
   tr_step_options options = {.microbatches = 0, .dp = 1};
   tr_program program;
   assert_int_equal(tr_program_build(&model, &options, &program), TR_ERR_PLAN);
@@ -529,7 +529,7 @@ static void programs_too_long_to_be_checked_are_refused(void **state) {
   static int last_piece[16];
   static int64_t start[17];
   for (int u = 0; u < 16; u++) last_piece[u] = u, start[u + 1] = start[u] + 64;
-  tr_step_model model = {16, 16, last_piece, start};
+  tr_step_model model = {.npiece = 16, .nunit = 16, .unit_last_piece = last_piece, .unit_start = start};
   tr_step_options options = {.microbatches = 1500, .dp = 2};
   tr_program program;
   assert_int_equal(tr_program_build(&model, &options, &program), TR_OK);

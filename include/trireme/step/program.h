@@ -41,8 +41,8 @@ typedef enum tr_op_kind {
       TR_OP_KIND_COUNT
 } tr_op_kind;
 
-// What a REDUCE sums (SQUARES: the parts of the squared gradient norm, gathered from their owners), and what a GATHER makes
-// whole on all ranks.
+// What a REDUCE sums, and over which ranks (GRADIENT, COUNT: those with other data, dp and the two copies of map `both`; LOSS and
+// SQUARES, the parts of the squared gradient norm: these, then the ranks of the pipeline), and what a GATHER makes whole.
 typedef enum tr_op_role {
   TR_ROLE_NONE,
   TR_ROLE_GRADIENT,
@@ -51,7 +51,9 @@ typedef enum tr_op_role {
   TR_ROLE_SQUARES,
   TR_ROLE_WEIGHTS,
   TR_ROLE_PACKED,
-  TR_ROLE_TIED,       // the gradients of a parameter that the first and the last stage share
+  // Instead of GRADIENT, for a unit with a parameter that the first and the last stage share: over the ranks of both, and
+  // what only one of them has over its own.
+  TR_ROLE_TIED,
   TR_ROLE_ACTIVATION, // SEND and RECV: what a stage writes
   TR_ROLE_DERIVATIVE  // SEND and RECV: its gradient
 } tr_op_role;
@@ -75,7 +77,7 @@ typedef struct tr_op {
   uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
   int16_t slot_in, slot_out;       // slots of the chunk's rings for activations, entering and leaving; -1: none
   int16_t slot_din, slot_dout;     // of those for their gradients. SEND and RECV: slot_in
-  uint16_t back_stage;             // X, before it is lowered to pieces: its backward half
+  uint16_t back_stage;             // X and pairs: the backward half
   int32_t back_microbatch;
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
@@ -86,11 +88,26 @@ typedef struct tr_edge {
   int32_t step_offset;
 } tr_edge;
 
-// What lowering needs to know of a model: nothing but numbers.
+// Which passes of a chunk read what entered it from another stage: F, and those up to this kind (TR_OP_F, TR_OP_I or TR_OP_W;
+// B counts as both). For the gradient that entered it TR_OP_I or TR_OP_W.
+typedef struct tr_step_use {
+  uint8_t activation, gradient;
+} tr_step_use;
+
+// What lowering needs to know of a model: nothing but numbers. Of a pipeline: of the rank's part of it, chunk behind chunk.
 typedef struct tr_step_model {
   int npiece, nunit;
   const int *unit_last_piece; // [nunit] when backward has passed this piece, the unit's gradient is complete
   const int64_t *unit_start;  // [nunit + 1] elements
+  // Of pipelines only; 0 and NULL: nothing special.
+  const int *
+      unit_chunk_piece; // [chunks][nunit] lowest piece of the chunk that contributes to the unit, -1: none; for units
+                        // that several chunks use. NULL: each unit is of the chunk of its last piece
+  const int *tied;      // [ntied] units with a parameter that a stage on another rank has too (TR_ROLE_TIED)
+  int ntied;
+  int ncomm;
+  const int *comm_piece;  // [ncomm] ascending: pieces that communicate; between them the halves of an X alternate
+  const tr_step_use *use; // [chunks] NULL: everything is read until W
 } tr_step_model;
 
 enum {
@@ -128,7 +145,8 @@ typedef struct tr_bucket {
 
 // Buffers for what crosses the boundary behind `stage`: activations (TR_ROLE_ACTIVATION) or their gradients
 // (TR_ROLE_DERIVATIVE), for micro-batches of one direction. peer >= 0: they come from or go to that rank of the pipeline, in
-// this order; -1: both stages are on this rank, which hands them over.
+// this order; -1: both stages are on this rank, which hands them over. Its partner at the peer has the same stage, role and
+// direction; no two rings of a rank have.
 typedef struct tr_ring {
   uint16_t stage;
   uint8_t role, direction;
@@ -153,9 +171,9 @@ typedef struct tr_program {
   tr_bucket *bucket; // in the order in which they become complete
   int nbucket;
   int microbatches;
-  int slots_fi, slots_fw, slots_iw; // copies needed of each lifetime class: exact peaks (of the rank's only chunk)
+  int slots_fi, slots_fw, slots_iw; // of chunk[0]
   int p, rank;                      // ranks of the pipeline, own one; 1, 0 without one
-  tr_chunk *chunk;                  // ascending by stage
+  tr_chunk *chunk;                  // ascending by stage; without a pipeline one of all pieces
   tr_ring *ring;
   int nchunk, nring;
 } tr_program;
@@ -165,35 +183,64 @@ typedef struct tr_program {
 tr_status tr_program_build(const tr_step_model *model, const tr_step_options *options, tr_program *out);
 
 // One rank's program of a pipeline (schedule.h): its passes in the schedule's order; after each pass SENDs of what its
-// neighbours wait for; RECVs posted as early as rings allow, in the order in which peers send; REDUCE of a stage right after
-// its last weight gradient, and of a tied parameter over the first and last stage; NORM, UPDATE, PUBLISH. Deadlock-free with
-// channels that hold nothing: all ranks' lists are cuts of one global order, which the lowering walks. `model` NULL: passes stay
-// whole, without pieces, and no state operations follow but one REDUCE per stage: what can be simulated without a model.
-// `chunk_piece` has 2 nchunk entries, first and last + 1 piece of each of the rank's chunks in ascending order of stages.
-// options->microbatches is ignored. TR_ERR_PLAN.
+// neighbours wait for; REDUCE of a bucket right after its last weight gradient; LOSS, SQUARES, NORM, UPDATE, PUBLISH.
+//
+// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), and
+// all other operations together are one (collectives). An operation may start when those before it in its queue have started
+// (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list. That place
+// is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
+// once, in one walk over all ranks' passes. So nothing waits for ever, even if channels hold nothing.
+//
+// Rings. A slot of an entering ring is taken from the start of RECV to the end of the last pass that reads it (`use`), and RECV
+// waits for that by an edge; a slot of a leaving ring from the start of the pass that writes it to the end of SEND, and the
+// pass waits for that. Entering rings are so large that no RECV is ever late, whatever passes and messages take, unless that
+// takes more than two slots above what the walk needs. Leaving rings have two slots. A rank starts a step when everything of
+// its step before has ended, so no edge of a ring crosses steps. Copies of lifetime classes, and slots of rings without a
+// peer, are taken in list order, the lowest free one, so that their numbers are the schedule's exact peaks.
+//
+// `model` NULL: passes stay whole, without pieces, X stays X (chunk, slot_in, slot_out, slot_fi, slot_fw of its forward half,
+// slot_din, slot_dout of its backward half); each message has a slot of its own, so that nothing but the schedule is timed;
+// no state operations follow but one REDUCE per stage (of role GRADIENT, after its last weight gradient).
+//
+// With a model: `chunk_piece` has 2 nchunk entries, first and last + 1 piece of each of the rank's chunks in ascending order of
+// stages. options->dp counts the ranks that sum gradients (both copies of map `both`); options->microbatches and
+// split_backward are the schedule's. R passes of the schedule are left out: where values have to be computed again,
+// options->recompute says. X becomes an F and a B (`pair`); what they need of a rank's memory beside slots (temporaries) they
+// need both. Between comm_piece entries their operations alternate, B first, and such a piece is an operation of the
+// communication lane then, which the next operation of its half waits for; unless the rank computes anything again.
+//
+// TR_ERR_PLAN for a schedule that tr_schedule_check refuses, for grad_sync every, and for orders in which `first` cannot be
+// right: a unit of several chunks takes its first gradient from the last of them.
 typedef struct tr_schedule tr_schedule;
 tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
                                     const int *chunk_piece, const tr_step_options *options, tr_program *out);
+// All ranks' programs without a model, in one walk: out[p].
+tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out);
+// One micro-batch, forward only, through all stages (map `both`: of direction 0). Chunks and rings have the same numbers as in
+// the rank's training program.
+tr_status tr_program_build_eval_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
+                                         const int *chunk_piece, tr_program *out);
 // Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
-// ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is overwritten before its last
-// reader. TR_ERR_PLAN names the rank and operation, and what every blocked rank waits for.
+// ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is read before it is written or
+// written before its last reader. TR_ERR_PLAN names the rank and operation, and what every blocked rank waits for.
 tr_status tr_program_check_pipeline(const tr_program *const *program, int p, int capacity);
 
 // Forward only: one micro-batch.
 tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
 
-// Prove a training step's program of one rank: every piece of every micro-batch forward exactly once before its
+// Prove a training step's program of one rank, with a model: every piece of every micro-batch forward exactly once before its
 // backward; the recompute area filled for a backward pass by the F or an R of its micro-batch, and by nothing since;
 // each unit reduced after its last contribution, then updated once, then published; first/last flags right; no cycle
 // over lanes and edges; slots within their counts and never in use twice; every order that a result depends on kept by
-// a lane or an edge. TR_ERR_PLAN names the first operation that breaks a rule.
+// a lane or an edge. Of a pipeline this is what one rank answers for, tr_program_check_pipeline the rest. TR_ERR_PLAN names the
+// first operation that breaks a rule.
 tr_status tr_program_check(const tr_program *program, const tr_step_model *model, const tr_step_options *options);
 
 const char *tr_op_name(tr_op_kind kind); // "REDUCE"
 // Operations in list order, one per line: "  12 compute B stage 0 mb 1 pieces 42..30 after 3, 7".
 void tr_program_print(const tr_program *program, tr_text *out);
-// The upper level in PyTorch's tokens: "0F0,0B0,0F1,0B1".
+// The upper level in PyTorch's tokens: "0F0,0B0,0F1,0B1", "(1F2;0B1)OVERLAP_F_B".
 void tr_program_tokens(const tr_program *program, tr_text *out);
 
 #endif
