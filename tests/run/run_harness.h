@@ -168,7 +168,10 @@ static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
   r->last_piece = malloc(sizeof(int) * (size_t)nunit);
   r->range = malloc(sizeof *r->range * (size_t)nunit);
   for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
-  tr_step_model model = {tr_model_pieces(r->model), nunit, r->last_piece, r->layout.unit_start};
+  tr_step_model model = {.npiece = tr_model_pieces(r->model),
+                         .nunit = nunit,
+                         .unit_last_piece = r->last_piece,
+                         .unit_start = r->layout.unit_start};
   r->step = (tr_step_options){.microbatches = c->micro,
                               .dp = c->nrank,
                               .split_backward = c->split,
