@@ -25,7 +25,7 @@ typedef struct tr__simulate_costs {
   int64_t tick;                     // of a drawing, 0: not given
   double unit_ticks;
   const char *unit_name;
-  char text[160]; // "F 1, B 2, a message 0"
+  char text[192]; // "F 1, B 2, a message 0"
 } tr__simulate_costs;
 
 // --costs and its like. `parts`: a rank's share of the model is cut into so many chunks, which share its costs.
@@ -43,11 +43,13 @@ typedef struct tr__simulation {
   tr_sim_result result;
 } tr__simulation;
 
-// `parts`: as above. The caller destroys *out.
+// `compares`: costs are those of a rank's whole share. The caller destroys *out.
 tr_status tr__simulate(const tr__simulate_request *request, const char *schedule, int compares, tr__simulation *out);
 void tr__simulation_destroy(tr__simulation *simulation);
 int tr__simulate_splits(const tr_schedule *schedule); // whether it has passes for weights alone
 
+void tr__simulate_print_help(void);
+void tr__simulate_man(tr_text *out);
 tr_status tr__simulate_report(const tr__simulate_request *request, const tr__simulation *simulation);
 tr_status tr__simulate_compare(const tr__simulate_request *request);
 

@@ -73,7 +73,7 @@ static void add_path(const tr__simulation *s, tr_text *out) {
 
 static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_text *out) {
   const tr_sim_result *result = &s->result;
-  tr_text_append(out, "\nmakespan        %.9g%s%s\n", units(s, result->makespan), *s->costs.unit_name ? " " : "",
+  tr_text_append(out, "\nmakespan        %.12g%s%s\n", units(s, result->makespan), *s->costs.unit_name ? " " : "",
                  s->costs.unit_name);
   tr_text_append(out, "bubble          %.2f %% of all ranks' time until then\n", 100 * result->bubble);
   tr_text_append(out, "span bubble     %.2f %% between a rank's first and last pass, at most; %.6g idle\n",

@@ -134,7 +134,7 @@ static void texts_that_are_no_schedules_are_refused(void **state) {
        "lives on rank 0 (map linear)"},
       {"0F0,0B0\n1F0,1B0,2F0,2B0", "S 3 stages on p 2 ranks"},
       {"0F0,0B0\n0F1,0B1\n", "S 1 stages on p 2 ranks"},
-      {"60000F4000", "needs more than"},
+      {"60000F4000", "need more than 16777216 passes"},
       {"60000F1", "rank 0 has no F of stage 0"},
       {"0F0,0F1,0B1,0B0\n1F1,1F0,1B0,1B1\n", NULL}, // strange, but it runs
       {"0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
