@@ -21,6 +21,7 @@ const tr__plan_word *tr__plan_words(size_t *n);
 tr_status tr__plan_batch(int argc, char **argv);
 tr_status tr__plan_checkpoint(int argc, char **argv);
 tr_status tr__plan_cost(int argc, char **argv);
+tr_status tr__plan_cuts(int argc, char **argv);
 tr_status tr__plan_embedding(int argc, char **argv);
 tr_status tr__plan_evaluate(int argc, char **argv);
 tr_status tr__plan_explain(int argc, char **argv);
