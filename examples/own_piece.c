@@ -149,7 +149,10 @@ typedef struct job {
 static tr_status build_program(const job *j, int ranks, tr_program *out) {
   int last[UNITS]; // when backward has passed this piece, the unit's gradient is complete and can travel
   for (int i = 0; i < UNITS; i++) last[i] = tr_model_unit_last_piece(j->model, i);
-  tr_step_model facts = {tr_model_pieces(j->model), UNITS, last, j->layout.unit_start};
+  tr_step_model facts = {.npiece = tr_model_pieces(j->model),
+                         .nunit = UNITS,
+                         .unit_last_piece = last,
+                         .unit_start = j->layout.unit_start};
   tr_step_options options = {.microbatches = 1, .dp = ranks, .grad_sync = TR_SYNC_LAST};
   return tr_program_build(&facts, &options, out);
 }

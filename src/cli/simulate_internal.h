@@ -33,8 +33,7 @@ typedef struct tr__simulate_costs {
 // --costs and its like. `parts`: a rank's share of the model is cut into so many chunks, which share its costs.
 tr_status tr__simulate_costs_parse(const tr__simulate_request *request, const tr_schedule *schedule, int parts,
                                    tr__simulate_costs *out);
-// From a model on stages, in nanoseconds; --model and --cluster.
-tr_status tr__simulate_costs_of(const tr__stage_cuts *cuts, int one_stream, tr__simulate_costs *out);
+// --model and --cluster, in nanoseconds.
 tr_status tr__simulate_costs_predict(const tr__simulate_request *request, const tr_schedule *schedule,
                                      tr__simulate_costs *out);
 void tr__simulate_costs_free(tr__simulate_costs *costs);

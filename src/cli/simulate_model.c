@@ -11,7 +11,7 @@
 
 static int64_t ticks(double seconds) { return llround(seconds * 1e9); }
 
-static void fill_row(const tr_stage_cost *t, int64_t row[TR_OP_KIND_COUNT]) {
+static void fill_row(const tr_stage_time *t, int64_t row[TR_OP_KIND_COUNT]) {
   memset(row, 0, sizeof *row * TR_OP_KIND_COUNT);
   row[TR_OP_F] = row[TR_OP_R] = ticks(t->forward);
   row[TR_OP_I] = ticks(t->input);
@@ -50,15 +50,15 @@ static double message_seconds(tr__simulate_links *links, int p) {
   return (double)most * 1e-9;
 }
 
-tr_status tr__simulate_costs_of(const tr__stage_cuts *x, int one_stream, tr__simulate_costs *out) {
+static tr_status costs_of(const tr__stage_cuts *x, int one_stream, tr__simulate_costs *out) {
   double slowest = 0, all = 0;
   char message[32];
   *out = (tr__simulate_costs){.unit_ticks = 1e9, .unit_name = "s", .row = malloc(sizeof *out->row * (size_t)x->S)};
   if (!out->row) return tr_error(TR_ERR_MEMORY, "no memory for the costs of %d stages", x->S);
   for (int s = 0; s < x->S; s++) {
-    fill_row(&x->cost[s], out->row[s]);
-    slowest = fmax(slowest, tr__stage_seconds(&x->cost[s]));
-    all += tr__stage_seconds(&x->cost[s]);
+    fill_row(&x->time[s], out->row[s]);
+    slowest = fmax(slowest, tr__stage_seconds(&x->time[s]));
+    all += tr__stage_seconds(&x->time[s]);
   }
   out->sim =
       (tr_sim_costs){.nstage = x->S, .stage = (const int64_t(*)[TR_OP_KIND_COUNT])out->row, .one_stream = one_stream};
@@ -72,8 +72,8 @@ tr_status tr__simulate_costs_of(const tr__stage_cuts *x, int one_stream, tr__sim
 tr_status tr__simulate_costs_predict(const tr__simulate_request *request, const tr_schedule *schedule,
                                      tr__simulate_costs *out) {
   tr__stage_cuts cuts;
-  TR_TRY(tr__stage_cuts_make("simulate", &request->stages, schedule, &cuts));
-  tr_status status = tr__simulate_costs_of(&cuts, request->one_stream, out);
+  TR_TRY(tr__stage_cuts_make(&request->stages, schedule, &cuts));
+  tr_status status = costs_of(&cuts, request->one_stream, out);
   tr__stage_cuts_free(&cuts);
   return status;
 }

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Cutting a model into stages: evenly, as told, or so that the stage that takes most (time, FLOPs, memory) takes least.
+// Cutting a described model into the stages of a schedule: evenly, as told, or so that the slowest stage is as fast as can be
+// (step/stages.h).
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "cli/stage_cuts_internal.h"
-#include "trireme/base/text.h"
-#include <stdio.h>
+#include "trireme/step/stages.h"
 #include <stdlib.h>
 #include <string.h>
 
-double tr__stage_seconds(const tr_stage_cost *cost) { return cost->forward + cost->input + cost->weights; }
-
-double tr__stage_bytes(const tr_stage_cost *cost, int peak) { return cost->fixed + cost->kept * peak; }
-
-// ---- what is asked for
+double tr__stage_seconds(const tr_stage_time *time) { return time->forward + time->input + time->weights; }
 
 static tr_status load(const tr__stage_request *r, const tr_schedule *s, tr__stage_cuts *out) {
   tr_arch arch;
@@ -22,7 +18,7 @@ static tr_status load(const tr__stage_request *r, const tr_schedule *s, tr__stag
   tr_plan_init(p);
   p->tp = r->tp ? r->tp : 1;
   p->pp = s->p;
-  p->dp = r->replicas ? r->replicas : 1;
+  p->dp = r->replicas;
   p->sequence_parallel = p->tp > 1;
   p->micro = r->micro ? r->micro : 1;
   if (r->sequence) p->sequence = r->sequence;
@@ -32,124 +28,79 @@ static tr_status load(const tr__stage_request *r, const tr_schedule *s, tr__stag
   return tr_plan_check(p, &out->model, &out->cluster);
 }
 
-// Most micro-batches alive at once, of each stage; where it is on two ranks, of the one that holds more.
-static tr_status find_peaks(const tr_schedule *s, tr__stage_cuts *out) {
-  int *peak = malloc(sizeof *peak * (size_t)s->p * (size_t)s->v), *stage = malloc(sizeof *stage * (size_t)s->v);
-  out->peak = calloc((size_t)s->S, sizeof *out->peak);
-  tr_status status = peak && stage && out->peak ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for %d stages", s->S);
-  if (status == TR_OK) tr_schedule_peaks(s, TR_HOLD_UNTIL_W, NULL, peak);
-  for (int r = 0; r < s->p && status == TR_OK; r++) {
-    const int n = tr_schedule_stages(s, r, stage);
-    for (int c = 0; c < n; c++)
-      if (peak[r * s->v + c] > out->peak[stage[c]]) out->peak[stage[c]] = peak[r * s->v + c];
+// ---- layers: part 0 is the embedding, the last one the head
+
+static tr_stage_time time_of(const tr__stage_cuts *x, int64_t begin, int64_t layers, int first, int last) {
+  const tr_stage_cut cut = {.begin = begin, .layers = layers, .first = first, .last = last};
+  return tr_predict_stage(&x->plan, &x->model, &x->cluster, &cut);
+}
+
+static tr_stage_part *make_parts(const tr__stage_cuts *x) {
+  const int64_t layers = x->model.layers;
+  tr_stage_part *part = calloc((size_t)layers + 2, sizeof *part);
+  for (int64_t i = 0; part && i < layers + 2; i++) {
+    const int is_layer = i > 0 && i <= layers;
+    const tr_stage_time t = time_of(x, is_layer ? i - 1 : 0, is_layer, i == 0, i > layers);
+    part[i] = (tr_stage_part){.forward = t.forward, .backward = t.input + t.weights, .layers = is_layer};
   }
-  free(peak);
-  free(stage);
+  return part;
+}
+
+static tr_status cut_evenly(const tr__stage_cuts *x, int *bound) {
+  const int64_t all = x->model.layers;
+  if (all < x->S)
+    return tr_error(TR_ERR_PLAN,
+                    "%d stages are more than the model's %lld layers; --layers balanced can make some of "
+                    "the embedding and the head alone",
+                    x->S, (long long)all);
+  for (int s = 1; s < x->S; s++) bound[s] = (int)(1 + s * all / x->S);
+  bound[0] = 0;
+  bound[x->S] = (int)all + 2;
+  return TR_OK;
+}
+
+static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
+                        int *bound) {
+  const tr_stage_problem problem = {
+      .part = part, .npart = (int)x->model.layers + 2, .schedule = s, .goal = TR_STAGES_WORK};
+  if (!layers || strcmp(layers, "even") == 0) return cut_evenly(x, bound);
+  if (strcmp(layers, "balanced") == 0) return tr_stages_balance(&problem, bound);
+  tr_status status = tr_stages_count(&problem, layers, bound);
+  if (status < 0) tr_error_prefix("--layers");
   return status;
 }
 
-// ---- layers
-
-static tr_status too_few(const tr__stage_cuts *x) {
-  return tr_error(TR_ERR_PLAN, "%d stages are more than the model's %lld layers; --layers may give some of them none",
-                  x->S, (long long)x->model.layers);
-}
-
-static tr_status cut_evenly(tr__stage_cuts *x) {
-  const int64_t all = x->model.layers;
-  if (all < x->S) return too_few(x);
-  for (int s = 0; s < x->S; s++) x->cut[s].layers = (s + 1) * all / x->S - s * all / x->S;
-  return TR_OK;
-}
-
-typedef enum measure { BY_TIME, BY_FLOPS, BY_MEMORY } measure;
-
-static double cost_by(const tr__stage_cuts *x, const tr_stage_cut *cut, int stage, measure by) {
-  const tr_stage_cost cost = tr_predict_stage(&x->plan, &x->model, &x->cluster, cut);
-  return by == BY_TIME    ? tr__stage_seconds(&cost)
-         : by == BY_FLOPS ? cost.flops
-                          : tr__stage_bytes(&cost, x->peak[stage]);
-}
-
-// One layer after the other to the stage that takes least with it: for equal layers nothing is better.
-static tr_status cut_balanced(tr__stage_cuts *x, measure by) {
-  const tr_stage_cut one = {.begin = x->model.layers - 1, .layers = 1};
-  double *load = calloc((size_t)x->S, 2 * sizeof *load), *layer = load + x->S;
-  if (!load) return tr_error(TR_ERR_MEMORY, "no memory for %d stages", x->S);
+static void set_times(tr__stage_cuts *x, const int *bound) {
+  const int head = (int)x->model.layers + 1;
   for (int s = 0; s < x->S; s++) {
-    const tr_stage_cut end = {.first = s == 0, .last = s == x->S - 1};
-    load[s] = cost_by(x, &end, s, by);
-    layer[s] = cost_by(x, &one, s, by);
+    const int first = bound[s] == 0 && bound[s + 1] > 0, last = bound[s + 1] > head && bound[s] <= head;
+    const int begin = bound[s] > 0 ? bound[s] - 1 : 0, end = last ? head - 1 : bound[s + 1] - 1;
+    x->time[s] = time_of(x, begin, end > begin ? end - begin : 0, first, last);
   }
-  for (int64_t l = 0; l < x->model.layers; l++) {
-    int least = 0;
-    for (int s = 1; s < x->S; s++)
-      if (load[s] + layer[s] < load[least] + layer[least]) least = s;
-    load[least] += layer[least];
-    x->cut[least].layers++;
-  }
-  free(load);
-  return TR_OK;
 }
 
-static tr_status cut_as_told(const char *command, tr__stage_cuts *x, const char *text) {
-  int64_t all = 0, layers;
-  int n = 0;
-  for (const char *at = text;; n++) {
-    const size_t length = strcspn(at, ",");
-    char number[24] = "";
-    if (length < sizeof number) snprintf(number, sizeof number, "%.*s", (int)length, at);
-    if (tr_parse_count(number, &layers) < 0 || layers < 0 || layers > x->model.layers)
-      return tr__cli_usage(command,
-                           "--layers takes even, balanced, flops, memory, or the layers of each stage as in 3,4,4,3, "
-                           "not '%.60s'",
-                           text);
-    if (n < x->S) x->cut[n].layers = layers;
-    all += layers;
-    if (at[length] == '\0') break;
-    at += length + 1;
-  }
-  if (n + 1 == x->S && all == x->model.layers) return TR_OK;
-  return tr_error(TR_ERR_PLAN, "--layers %.60s has %d stages and %lld layers; there are %d stages and %lld layers",
-                  text, n + 1, (long long)all, x->S, (long long)x->model.layers);
+static tr_status cut(const char *layers, const tr_schedule *s, tr__stage_cuts *x) {
+  int *bound = calloc((size_t)x->S + 1, sizeof *bound);
+  tr_stage_part *part = make_parts(x);
+  x->time = calloc((size_t)x->S, sizeof *x->time);
+  tr_status status = bound && part && x->time ? choose(x, s, layers, part, bound)
+                                              : tr_error(TR_ERR_MEMORY, "no memory for %d stages", x->S);
+  if (status == TR_OK) set_times(x, bound);
+  free(bound);
+  free(part);
+  return status;
 }
 
-static tr_status choose(const char *command, tr__stage_cuts *x, const char *layers) {
-  static const char *const by[] = {"balanced", "flops", "memory"};
-  if (!layers || strcmp(layers, "even") == 0) return cut_evenly(x);
-  for (int i = 0; i < 3; i++)
-    if (strcmp(layers, by[i]) == 0) return cut_balanced(x, (measure)i);
-  return cut_as_told(command, x, layers);
-}
-
-static tr_status cut(const char *command, const char *layers, tr__stage_cuts *x) {
-  x->cut = calloc((size_t)x->S, sizeof *x->cut);
-  x->cost = calloc((size_t)x->S, sizeof *x->cost);
-  if (!x->cut || !x->cost) return tr_error(TR_ERR_MEMORY, "no memory for %d stages", x->S);
-  TR_TRY(choose(command, x, layers));
-  x->cut[0].first = 1;
-  x->cut[x->S - 1].last = 1;
-  for (int s = 0; s < x->S; s++) {
-    if (s > 0) x->cut[s].begin = x->cut[s - 1].begin + x->cut[s - 1].layers;
-    x->cost[s] = tr_predict_stage(&x->plan, &x->model, &x->cluster, &x->cut[s]);
-  }
-  return TR_OK;
-}
-
-tr_status tr__stage_cuts_make(const char *command, const tr__stage_request *request, const tr_schedule *schedule,
-                              tr__stage_cuts *out) {
+tr_status tr__stage_cuts_make(const tr__stage_request *request, const tr_schedule *schedule, tr__stage_cuts *out) {
   *out = (tr__stage_cuts){.S = schedule->S};
   tr_status status = load(request, schedule, out);
-  if (status == TR_OK) status = find_peaks(schedule, out);
-  if (status == TR_OK) status = cut(command, request->layers, out);
+  if (status == TR_OK) status = cut(request->layers, schedule, out);
   if (status < 0) tr__stage_cuts_free(out);
   return status;
 }
 
 void tr__stage_cuts_free(tr__stage_cuts *cuts) {
-  free(cuts->peak);
-  free(cuts->cut);
-  free(cuts->cost);
+  free(cuts->time);
   tr_cluster_unload(&cuts->cluster);
   *cuts = (tr__stage_cuts){0};
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A model on the stages of a schedule, from descriptions: how many layers each stage has, and what it costs. What `trireme
-// simulate --model` and `trireme plan stages` share.
+// A model on the stages of a schedule, from descriptions: which layers each stage has, and how long its passes take.
 #ifndef TRIREME_CLI_STAGE_CUTS_INTERNAL_H
 #define TRIREME_CLI_STAGE_CUTS_INTERNAL_H
 
@@ -9,7 +8,7 @@
 
 // 0 and NULL: as in the help.
 typedef struct tr__stage_request {
-  const char *model, *cluster, *layers; // layers: even, balanced, flops, memory, or a number for each stage
+  const char *model, *cluster, *layers; // layers: even, balanced, or a number for each stage
   int64_t micro, sequence, tp, replicas;
 } tr__stage_request;
 
@@ -18,17 +17,13 @@ typedef struct tr__stage_cuts {
   tr_workload model;
   tr_cluster cluster;
   int S;
-  int *peak;           // [S] micro-batches alive at once
-  tr_stage_cut *cut;   // [S]
-  tr_stage_cost *cost; // [S]
+  tr_stage_time *time; // [S]
 } tr__stage_cuts;
 
 // The caller destroys *out.
-tr_status tr__stage_cuts_make(const char *command, const tr__stage_request *request, const tr_schedule *schedule,
-                              tr__stage_cuts *out);
+tr_status tr__stage_cuts_make(const tr__stage_request *request, const tr_schedule *schedule, tr__stage_cuts *out);
 void tr__stage_cuts_free(tr__stage_cuts *cuts);
 
-double tr__stage_seconds(const tr_stage_cost *cost);         // forward and backward
-double tr__stage_bytes(const tr_stage_cost *cost, int peak); // with `peak` micro-batches alive
+double tr__stage_seconds(const tr_stage_time *time); // forward and backward
 
 #endif

@@ -83,14 +83,6 @@ static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 
-double tr__states_bytes(const tr_plan *p, tr__local n) {
-  double item[TR_ITEM_COUNT];
-  states(p, n, item);
-  return item[TR_ITEM_WEIGHTS] + item[TR_ITEM_GRADS] + item[TR_ITEM_STATES];
-}
-
-double tr__kept_bytes(const tr_plan *p, const tr_workload *w, int experts) { return layer_kept(p, w, experts).some; }
-
 void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_COUNT]) {
   states(p, tr__stage_params(p, w, 0), item);
 }

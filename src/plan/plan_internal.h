@@ -55,9 +55,6 @@ typedef struct tr__local {
 } tr__local;
 tr__local tr__local_params(const tr_plan *plan, const tr_workload *model, int64_t from, int64_t to);
 tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_t stage);
-// Weights, gradients and optimizer states of parameters, and what a layer keeps per token until its backward pass.
-double tr__states_bytes(const tr_plan *plan, tr__local params);
-double tr__kept_bytes(const tr_plan *plan, const tr_workload *model, int experts);
 // Weights, gradients and optimizer states of the first stage.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);
 

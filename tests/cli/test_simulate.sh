@@ -132,45 +132,9 @@ shows 'the slowest stage' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --clust
 balanced=$(sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out)
 awk -v a="$even" -v b="$balanced" 'BEGIN { exit !(b >= 1 && b < a) }' || fail "balanced: $balanced, even: $even"
 shows '^makespan' -- --schedule zb_h1 -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8,7 --tp 2 --micro 2 --seq 8192 --replicas 4
-refused 3 '--layers 9,8,8 has 3 stages and 25 layers; there are 4 stages and 32 layers' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8
+refused 3 '--layers: layers "9,8,8" has 3 counts for 4 stages' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8
 refused 3 '14 stages are more than the model.s 12 layers' --schedule 1f1b -p 14 -m 8 --model gpt2 --tp 4 --cluster dgx-h100
 refused 3 'devices are asked for' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --replicas 100000
-
-# ---- the stages themselves
-
-stages() { # ARGUMENTS...
-  timeout 60 "$TRIREME" plan stages --model llama3-8b --cluster dgx-h100 -p 4 "$@" >out 2>err
-  rc=$?
-  expect "plan stages $*" 0
-}
-stages -m 16
-says '^  3 +3 +6 ' '^  layers .* 8,9,9,6$' '^  time +1\.0' '^  bubble +18\.'
-stages -m 16 --layers even --json
-if command -v python3 >/dev/null; then
-  cp out even.json
-  stages -m 16 --layers memory --json
-  python3 - <<'END' || fail 'the JSON of plan stages'
-import json
-even, memory = json.load(open("even.json")), json.load(open("out"))
-assert [s["layers"] for s in even["stages"]] == [8, 8, 8, 8] and even["layers"] == "8,8,8,8"
-assert sum(s["layers"] for s in memory["stages"]) == 32 and memory["memory_imbalance"] < even["memory_imbalance"] < 1.5
-assert [s["in_flight"] for s in even["stages"]] == [4, 3, 2, 1]
-times = [s["forward_s"] + s["backward_s"] for s in even["stages"]]
-assert abs(even["time_imbalance"] - 4 * max(times) / sum(times)) < 1e-6
-assert even["makespan_s"] > 16 * max(times)
-END
-fi
-stages --schedule zbv -m 8 --layers 4,4,4,4,4,4,4,4 --tp 2 --micro 2 --replicas 4
-says '^  7 +0 +4 '
-timeout 60 "$TRIREME" plan stages --model llama3-8b -p 4 >out 2>err
-rc=$?
-expect 'plan stages without a cluster' 2 'give --model and --cluster'
-timeout 60 "$TRIREME" plan stages --model llama3-8b --cluster dgx-h100 >out 2>err
-rc=$?
-expect 'plan stages without ranks' 2 'give -p'
-timeout 60 "$TRIREME" plan stages --model llama3-8b --cluster dgx-h100 -p 4 --layers 8,8,x,8 >out 2>err
-rc=$?
-expect 'plan stages with no layers' 2 "even, balanced, flops, memory, or the layers of each stage"
 
 # ---- wrong uses
 

@@ -52,7 +52,10 @@ static void make_model(oracle *o, const char *name) {
   works(tr_layout_build(o->model, &o->layout));
   int nunit = tr_model_units(o->model), *last = malloc(sizeof *last * (size_t)nunit);
   for (int u = 0; u < nunit; u++) last[u] = tr_model_unit_last_piece(o->model, u);
-  tr_step_model step = {tr_model_pieces(o->model), nunit, last, o->layout.unit_start};
+  tr_step_model step = {.npiece = tr_model_pieces(o->model),
+                        .nunit = nunit,
+                        .unit_last_piece = last,
+                        .unit_start = o->layout.unit_start};
   tr_step_options options = {.microbatches = 1, .dp = 1};
   works(tr_program_build(&step, &options, &o->program));
   free(last);

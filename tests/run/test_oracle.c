@@ -41,7 +41,10 @@ static void make_model(oracle *o) {
   assert_int_equal(tr_layout_build(o->model, &o->layout), TR_OK);
   int nunit = tr_model_units(o->model), *last = malloc(sizeof *last * (size_t)nunit);
   for (int u = 0; u < nunit; u++) last[u] = tr_model_unit_last_piece(o->model, u);
-  tr_step_model step = {tr_model_pieces(o->model), nunit, last, o->layout.unit_start};
+  tr_step_model step = {.npiece = tr_model_pieces(o->model),
+                        .nunit = nunit,
+                        .unit_last_piece = last,
+                        .unit_start = o->layout.unit_start};
   tr_step_options options = {.microbatches = 1, .dp = 1};
   assert_int_equal(tr_program_build(&step, &options, &o->program), TR_OK);
   free(last);

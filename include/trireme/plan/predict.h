@@ -104,17 +104,13 @@ typedef struct tr_stage_cut {
   int64_t begin, layers;
   int first, last;
 } tr_stage_cut;
-// What it costs one rank. Passes of one micro-batch, seconds: `input` and `weights` are the halves of the backward pass, with
-// what is recomputed in the first; communication inside the stage is in forward and input. `reduce`: its gradients summed over
+// Passes of one micro-batch through it, seconds: `input` and `weights` are the halves of the backward pass, with what is
+// recomputed in the first; communication inside the stage is in forward and input. `reduce` sums its gradients over
 // plan->dp x plan->cp ranks.
-typedef struct tr_stage_cost {
+typedef struct tr_stage_time {
   double forward, input, weights, reduce;
-  double flops;  // of a micro-batch, forward and backward, attention counted whole
-  double params; // of the rank
-  double fixed;  // bytes: weights, gradients, optimizer state, the logits of one micro-batch
-  double kept;   // bytes that a micro-batch keeps alive from its forward to its backward pass
-} tr_stage_cost;
-tr_stage_cost tr_predict_stage(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
+} tr_stage_time;
+tr_stage_time tr_predict_stage(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                                const tr_stage_cut *cut);
 // A message between stages, forward or backward, inside the fast links or (`crosses`) not: returns its latency; *busy is how
 // long its bytes keep the link busy. Pipeline ranks are tp x cp x dp devices apart.
