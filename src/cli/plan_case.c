@@ -4,6 +4,7 @@
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
+#include "trireme/base/text.h"
 #include "trireme/train/config.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,18 @@ tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *o
   tr_status status = cut_cluster(devices, out);
   if (status < 0) tr_cluster_unload(out);
   return status;
+}
+
+tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequence, int64_t *out) {
+  int64_t count;
+  char number[64];
+  int are_sequences = tr_text_ends_in(text, "seq");
+  snprintf(number, sizeof number, "%.*s", (int)(are_sequences ? strlen(text) - 3 : strlen(text)), text);
+  if (tr_parse_count(number, &count) < 0 || count < 1)
+    return tr__cli_usage(command, "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", text);
+  *out = are_sequences ? count : (count + sequence / 2) / sequence;
+  if (*out < 1) *out = 1;
+  return TR_OK;
 }
 
 // ---- run files

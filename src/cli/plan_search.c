@@ -100,17 +100,9 @@ static tr_status fix(const char *text, tr_search_options *o) {
 }
 
 static tr_status set_options(const request *r, tr_search_options *o) {
-  int64_t tokens;
-  char number[64];
-  size_t n = strlen(r->batch);
-  int sequences = tr_text_ends_in(r->batch, "seq");
-  snprintf(number, sizeof number, "%.*s", (int)(sequences ? n - 3 : n), r->batch);
-  if (tr_parse_count(number, &tokens) < 0 || tokens < 1)
-    return tr__cli_usage("plan", "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", r->batch);
   tr_search_options_init(o);
   o->fixed.sequence = r->sequence;
-  o->fixed.batch = sequences ? tokens : (tokens + r->sequence / 2) / r->sequence;
-  if (o->fixed.batch < 1) o->fixed.batch = 1;
+  TR_TRY(tr__plan_sequences("plan", r->batch, r->sequence, &o->fixed.batch));
   o->fixed.number = r->number == 1 ? TR_PLAN_FP8 : TR_PLAN_BF16;
   o->top = (size_t)r->top;
   o->all = r->explain;

@@ -25,6 +25,7 @@ tr_status tr__plan_embedding(int argc, char **argv);
 tr_status tr__plan_evaluate(int argc, char **argv);
 tr_status tr__plan_explain(int argc, char **argv);
 tr_status tr__plan_exponent(int argc, char **argv);
+tr_status tr__plan_fit(int argc, char **argv);
 tr_status tr__plan_precision(int argc, char **argv);
 tr_status tr__plan_rlhf(int argc, char **argv);
 tr_status tr__plan_scaling(int argc, char **argv);

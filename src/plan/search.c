@@ -257,6 +257,7 @@ tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const t
   *out = (tr_search_result){0};
   tr_plan plan = options->fixed;
   over_cuts(&s, &plan);
+  out->lacking = s.lacking;
   out->near = plans_below(&s, s.best * (1 + cluster->device.fit.p90));
   return out->n ? TR_OK : nothing(&s);
 }

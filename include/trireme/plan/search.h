@@ -39,7 +39,8 @@ typedef struct tr_search_result {
   tr_search_entry top[TR_SEARCH_TOP_MOST];
   size_t n;
   int64_t considered, too_big, bounded, predicted;
-  int64_t near; // plans within the prediction's error of the best
+  int64_t near;   // plans within the prediction's error of the best
+  double lacking; // bytes that the smallest plan lacks when none fits; infinite: no plan divides as asked
   tr_search_family family[TR_SEARCH_FAMILY_MOST];
   size_t nfamily;
 } tr_search_result;
