@@ -65,10 +65,12 @@ typedef struct gathering {
 
 static void take(void *user, const tr_search_entry *e) {
   const gathering *g = user;
-  tr_means_result *best = g->out;
+  tr_means_result *r = g->out;
+  double bytes = e->prediction.memory.process;
   if (!counts(g->means, &e->plan)) return;
-  if (best->fits && best->entry.prediction.step <= e->prediction.step) return;
-  *best = (tr_means_result){1, 1, e->prediction.memory.process, *e};
+  if (!r->fits || bytes < r->bytes) r->bytes = bytes;
+  if (!r->fits || e->prediction.step < r->entry.prediction.step) r->entry = *e;
+  r->exists = r->fits = 1;
 }
 
 tr_status tr_means_try(tr_means means, const tr_workload *model, const tr_cluster *cluster, const tr_means_job *job,
@@ -80,16 +82,15 @@ tr_status tr_means_try(tr_means means, const tr_workload *model, const tr_cluste
   tr_search_result *found = malloc(sizeof *found);
   if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
   fix(means, job, &o);
-  if (means == TR_MEANS_TENSOR || has_pipeline(means)) o.visit = take, o.user = &g;
+  o.visit = take;
+  o.user = &g;
   tr_status status = tr_search(model, cluster, &o, found);
-  if (status == TR_OK && !o.visit) take(&g, &found->top[0]);
-  if (status == TR_ERR_PLAN || (status == TR_OK && !out->fits)) {
-    status = TR_OK;
-    out->exists = isfinite(found->lacking) != 0;
-    if (out->exists) out->bytes = cluster->device.memory_gib * 1073741824.0 + found->lacking;
+  if (!out->fits && isfinite(found->lacking)) {
+    out->exists = 1;
+    out->bytes = cluster->device.memory_gib * 1073741824.0 + found->lacking;
   }
   free(found);
-  return status;
+  return status == TR_ERR_PLAN ? TR_OK : status;
 }
 
 // ---- the largest

@@ -4,7 +4,7 @@
 //
 // A means is a family of plans on all devices of the cluster: data parallelism alone, with states sharded (ZeRO) or activations
 // computed again, tensor parallelism inside the fast links, a pipeline, these two together, and all that the search knows. Inside a
-// family everything else is free, so the answer is that of its fastest plan that fits.
+// family everything else is free: the answer has its fastest plan that fits, and the memory of its smallest.
 #ifndef TRIREME_PLAN_MEANS_H
 #define TRIREME_PLAN_MEANS_H
 
@@ -35,7 +35,7 @@ typedef struct tr_means_job {
 typedef struct tr_means_result {
   int exists;            // 0: no plan of the family divides devices and batch
   int fits;              // then entry is the fastest that does
-  double bytes;          // of the fullest rank: of that plan, or, where none fits, of the smallest
+  double bytes;          // on the fullest rank of the smallest plan; where none fits, at least
   tr_search_entry entry; // where it fits
 } tr_means_result;
 
