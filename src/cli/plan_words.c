@@ -10,6 +10,7 @@ static const tr__plan_word words[] = {
     {"fit", "what fits on a cluster and with which means: --cluster C", tr__plan_fit},
     {"evaluate", "predict published runs: ROWS.csv [--summary]", tr__plan_evaluate},
     {"tree", "walk the decision tree: what fits where, and which split on which tier", tr__plan_tree},
+    {"stages", "where a pipeline cuts a model: layers, FLOP and memory stage by stage", tr__plan_stage_table},
     {"scaling", "the curve over device counts, and where adding devices stops paying", tr__plan_scaling},
     {"batch", "how large the batch may grow, and the learning-rate rule that goes with it", tr__plan_batch},
     {"sync", "iterations, samples, time and price by workers, synchronous and stale", tr__plan_sync},

@@ -216,6 +216,7 @@ int tr__sum_phases(const tr_op *op);
 tr_status tr__sum_start(tr_run *run, const tr_op *op, int phase, tr_request **request); // NULL: nothing to wait for
 void tr__sum_finish(tr_run *run, const tr_op *op);
 tr_status tr__tied_bind(tr_run *run);
+int tr__param_elsewhere(const tr_model *model, int param); // whether a piece outside this part of a model uses it
 
 // ---- run_eval.c
 tr_status tr__eval_bind(tr_run *run); // collective over pp

@@ -119,7 +119,7 @@ static int part_has(const tr_model *model, int whole_piece) {
   return 0;
 }
 
-static int used_elsewhere(const tr_model *model, int param) {
+int tr__param_elsewhere(const tr_model *model, int param) {
   const tr_model *whole = tr_model_whole(model);
   for (int i = 0; i < tr_model_pieces(whole); i++) {
     const tr_piece *piece = tr_model_piece(whole, i);
@@ -133,7 +133,7 @@ tr_status tr__tied_bind(tr_run *run) {
   const tr_model *model = run->options.model;
   run->tied_param = -1;
   for (int i = 0; run->options.tied && i < tr_model_params(model); i++) {
-    if (!used_elsewhere(model, i)) continue;
+    if (!tr__param_elsewhere(model, i)) continue;
     if (run->tied_param >= 0)
       return tr_error(TR_ERR_PLAN, "parameters '%s' and '%s' are both shared with another stage: one can be",
                       tr_model_param(model, run->tied_param)->name, tr_model_param(model, i)->name);

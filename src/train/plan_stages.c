@@ -72,24 +72,18 @@ static tr_status choose_layers(tr_train_plan *plan, const tr_options *options) {
 
 // ---- the part of each rank
 
-static tr_status make_part(const tr_train_plan *plan, int rank, tr_train_part *part) {
+static tr_status make_part(const tr_train_plan *plan, int place, tr_train_part *part) {
   const tr_schedule *schedule = &plan->schedule;
-  int *stage = calloc((size_t)schedule->v + 1, 3 * sizeof *stage);
-  if (!stage) return tr_error(TR_ERR_MEMORY, "no memory for the stages of a rank");
-  part->nchunk = tr_schedule_stages(schedule, rank, stage);
-  int *range = stage + part->nchunk, at = 0;
-  part->chunk_piece = calloc((size_t)part->nchunk, 2 * sizeof *part->chunk_piece);
-  part->boundary = calloc((size_t)part->nchunk, sizeof *part->boundary);
-  tr_status status = part->chunk_piece && part->boundary
-                         ? TR_OK
-                         : tr_error(TR_ERR_MEMORY, "no memory for the %d stages of a rank", part->nchunk);
-  for (int c = 0; c < part->nchunk && status == TR_OK; c++) {
+  int *stage = calloc((size_t)schedule->v, 3 * sizeof *stage), *range = stage + schedule->v;
+  if (!stage) return tr_error(TR_ERR_MEMORY, "no memory for the %d stages of a rank", schedule->v);
+  part->nchunk = tr_schedule_stages(schedule, place, stage);
+  for (int c = 0; c < part->nchunk; c++) {
     range[2 * c] = plan->stage_piece[stage[c]];
     range[2 * c + 1] = plan->stage_piece[stage[c] + 1];
-    part->chunk_piece[2 * c] = at;
-    part->chunk_piece[2 * c + 1] = at += range[2 * c + 1] - range[2 * c];
   }
-  if (status == TR_OK) status = tr_model_part(plan->model, range, part->nchunk, part->boundary, &part->own);
+  part->boundary = calloc((size_t)part->nchunk, sizeof *part->boundary);
+  tr_status status = part->boundary ? tr_model_part(plan->model, range, part->nchunk, part->boundary, &part->own)
+                                    : tr_error(TR_ERR_MEMORY, "no memory for the stages of a rank");
   free(stage);
   part->model = part->own;
   return status < 0 ? status : tr_layout_build(part->model, &part->layout);
@@ -132,7 +126,6 @@ void tr__plan_stages_free(tr_train_plan *plan) {
     tr_program_destroy(&part->program);
     if (part->layout.unit_start) tr_layout_destroy(&part->layout);
     tr_model_destroy(part->own);
-    free(part->chunk_piece);
     free(part->boundary);
     free(part->recompute);
   }

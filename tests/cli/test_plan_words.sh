@@ -6,7 +6,8 @@
 # works as it stands; wrong uses end with one sentence that names option, value and what would work.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-TRIREME_PRESETS=$(cd "$(dirname "$0")/../../presets" && pwd) && export TRIREME_PRESETS
+TRIREME_PRESETS=$(cd "$(dirname "$0")/../../presets" && pwd)
+export TRIREME_PRESETS
 cd "$work" || exit 1
 
 plan() { # where lib.sh looks for what the last command printed
@@ -94,7 +95,7 @@ if command -v python3 >/dev/null; then
   for words in "checkpoint --devices 8 --write 1min" "sync --iterations 1k --seconds 1s" "rlhf --policy 1e9" \
     "tree --params 1e9 --layers 16 --width 2048 --memory 80GB --flops 4e14" "scaling --step 1s --gradients 1GB" \
     "batch --critical 100" "cost --flop 1e20 --devices 8 --peak 1e15" "embedding --devices 2 --memory 1GB --table a:10:10" \
-    "precision --params 1e9" "fit --cluster dgx-h100 --devices 8 --model gpt2" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
+    "fit --cluster dgx-h100 --devices 8 --model gpt2" "stages --model gpt2 -p 4" "precision --params 1e9" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
     # shellcheck disable=SC2086 # words
     plan $words --json
     python3 -c 'import json, sys; o = json.load(open("out")); sys.exit(o["plan"] != sys.argv[1] or "warnings" not in o)' \
@@ -103,7 +104,7 @@ if command -v python3 >/dev/null; then
 fi
 
 # Every example of the help works.
-for word in tree scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if fit; do
+for word in tree fit stages scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if; do
   plan "$word" --help
   expect "plan $word --help" 0
   says '--json' 'example'

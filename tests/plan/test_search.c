@@ -72,7 +72,7 @@ static void compare(const tr_workload *w, const tr_cluster *c, int64_t batch) {
   for (int all = 0; all < 2; all++) {
     tr_search_options_init(&o);
     o.fixed.batch = batch, o.fixed.sequence = 4096;
-    o.top = KEPT, o.all = all;
+    o.top = KEPT, o.all = all, o.closed = 1;
     assert_int_equal(tr_search(w, c, &o, &found), TR_OK);
     assert_int_equal(found.n, KEPT);
     for (size_t i = 0; i < KEPT; i++)

@@ -122,8 +122,7 @@ typedef struct tr_train_part {
   const tr_model *model; // a part of the plan's, or that itself
   tr_model *own;         // the same when it is a part, else NULL
   tr_layout layout;
-  int nchunk;
-  int *chunk_piece;            // [2 nchunk] pieces of the part's model that each of its stages has
+  int nchunk;                  // stages that it has
   tr_model_boundary *boundary; // [nchunk]
   tr_step_options step;        // the plan's, with
   tr_step_range *recompute;    // [step.nrecompute]
