@@ -25,7 +25,7 @@ typedef struct search {
   double room;    // bytes of a device
   double lacking; // bytes that the smallest plan lacks
   double best;
-  size_t keep; // how many plans
+  size_t keep;         // how many plans
   int32_t steps[BINS]; // how many plans take how long
 } search;
 

@@ -26,7 +26,8 @@ typedef struct tr_search_options {
   int all;    // no bounds on time: every plan that fits is predicted (tests, explanations)
   int closed; // by the closed forms alone
   void (*visit)(void *user,
-                const tr_search_entry *entry); // NULL, or called for each plan that fits, without bounds on time and by the closed forms
+                const tr_search_entry *
+                    entry); // NULL, or called for each plan that fits, without bounds on time and by the closed forms
   void *user;
 } tr_search_options;
 void tr_search_options_init(tr_search_options *options);
