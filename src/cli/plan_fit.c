@@ -131,7 +131,7 @@ static void memory_cell(const tr_means_result *r, char *out, size_t nbyte) {
 static void print_wall(const job *j, tr_text *out) {
   tr_text_append(out,
                  "\nGB that the smallest plan with each means takes of a device's %.4g; in parentheses what does not "
-                 "fit, at least\n  %-18s",
+                 "fit\n  %-18s",
                  j->cluster.device.memory_gib * 1.073741824, "model");
   for (int m = 0; m < TR_MEANS_COUNT; m++) tr_text_append(out, " %*s", 17, tr_means_name((tr_means)m));
   tr_text_append(out, "\n");
@@ -159,8 +159,8 @@ static void report_models(const job *j, tr__plan_report *out) {
     name_model(c, name, sizeof name);
     tr_format_count(params, sizeof params, c->params);
     if (m < 0) {
-      tr_text_append(&out->text, "  %-18s %10s  nothing fits: the smallest plan lacks at least %.3g GB\n", name,
-                     params, c->with[TR_MEANS_ALL].bytes / 1e9 - j->cluster.device.memory_gib * 1.073741824);
+      tr_text_append(&out->text, "  %-18s %10s  nothing fits: the smallest plan lacks %.3g GB\n", name, params,
+                     c->with[TR_MEANS_ALL].bytes / 1e9 - j->cluster.device.memory_gib * 1.073741824);
       continue;
     }
     const tr_means_result *r = &c->with[m];

@@ -83,8 +83,26 @@ static void what_does_not_fit_lacks_memory(void **state) {
   tr_predict_memory(&p, &w, &c, &m);
   tr_means_result data = try(TR_MEANS_DATA, &w, &c);
   assert_true(data.exists && !data.fits && data.bytes > room);
-  assert_true(data.bytes <= m.process); // states alone may be all that was counted
+  assert_true(fabs(data.bytes / m.process - 1) < 1e-12);
   assert_true(try(TR_MEANS_ALL, &w, &c).fits);
+}
+
+// The smallest plan is no larger than any that was found, and does not grow with means.
+static void the_smallest_is_the_smallest(void **state) {
+  (void)state;
+  tr_cluster c = case_cluster(16);
+  for (int64_t heads = 8; heads <= 128; heads *= 2) {
+    tr_workload w = tr_means_shape(heads, 32000);
+    double all = tr_means_bytes(TR_MEANS_ALL, &w, &c, job.sequence);
+    assert_int_equal(tr_workload_check(&w), TR_OK);
+    for (int m = 0; m < TR_MEANS_COUNT; m++) {
+      tr_means_result r = try((tr_means)m, &w, &c);
+      double least = tr_means_bytes((tr_means)m, &w, &c, job.sequence);
+      assert_true(least >= all);
+      if (r.fits) assert_true(least <= r.bytes * (1 + 1e-12));
+      if (!r.fits) assert_true(least == r.bytes && least > c.device.memory_gib * 1073741824.0);
+    }
+  }
 }
 
 static void one_device_shares_nothing(void **state) {
@@ -144,6 +162,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(families_are_kept),
                                      cmocka_unit_test(data_parallel_is_tried),
                                      cmocka_unit_test(what_does_not_fit_lacks_memory),
+                                     cmocka_unit_test(the_smallest_is_the_smallest),
                                      cmocka_unit_test(one_device_shares_nothing),
                                      cmocka_unit_test(the_largest_is_the_largest),
                                      cmocka_unit_test(more_memory_never_means_less)};
