@@ -22,7 +22,7 @@ static size_t slot_bytes(const tr_run_options *o, const tr__value_plan *plan) {
          (size_t)o->program->slots_iw * plan->size[TR__IW];
 }
 
-static int shares_state(const tr_run_options *o, int dp) { return o->program && o->zero && dp > 1; }
+static int shares_state(const tr_run_options *o, int share) { return o->program && o->zero && share > 1; }
 
 static tr_dtype wire_type(const tr_run_options *o, int dp) {
   return dp > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
@@ -47,16 +47,17 @@ static size_t squares_bytes(const tr_run_options *o) {
 }
 
 // What tr__value_plan_make, tr__shares_make, bind_facts and bind_packed take.
-static size_t tables_bytes(const tr_run_options *o, int dp) {
+static size_t tables_bytes(const tr_run_options *o, int share) {
   size_t nop = o->program ? o->program->nop : 0, nbucket = o->program ? (size_t)o->program->nbucket : 0;
   return (size_t)tr_model_values(o->model) * 2 * sizeof(tr__place) +
          (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
          (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t)) +
          nop * (sizeof(uint64_t) + sizeof(tr_request *) + sizeof(uint32_t)) +
-         nbucket * (sizeof(tr__share) + ((size_t)dp + 1) * sizeof(size_t));
+         nbucket * (sizeof(tr__share) + ((size_t)share + 1) * sizeof(size_t));
 }
 
-static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp, tr_run_memory *out) {
+static void predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int dp, int share,
+                    tr_run_memory *out) {
   size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type));
   int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
   int narrow = training && wire_type(o, dp) != tr_wide(o->type);
@@ -71,13 +72,13 @@ static void predict(const tr_run_options *o, const tr__value_plan *plan, int nth
       .recompute = plan->size[TR__RECOMPUTE],
       .temporaries = plan->size[TR__TEMPORARY],
       .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
-      .tables = tables_bytes(o, dp),
+      .tables = tables_bytes(o, share),
   };
   size_t travels = narrow ? out->wire : out->gradients, stays = narrow ? out->gradients : 0;
   size_t state = out->weights + out->packed + out->master + out->state + squares_bytes(o);
   out->shared_total = training ? travels + tr_arena_rounded(sums_bytes(dp)) : 0;
-  out->host_total = shares_state(o, dp) ? state : 0;
-  out->private_total = (shares_state(o, dp) ? 0 : state) + stays + tr_arena_rounded(out->activations) +
+  out->host_total = shares_state(o, share) ? state : 0;
+  out->private_total = (shares_state(o, share) ? 0 : state) + stays + tr_arena_rounded(out->activations) +
                        tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
 }
 
@@ -91,10 +92,10 @@ static tr_status plan_values(const tr_run_options *o, tr__value_plan *out) {
   return tr__value_plan_make(o->model, &options, out);
 }
 
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out) {
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, int share, tr_run_memory *out) {
   tr__value_plan plan;
   TR_TRY(plan_values(options, &plan));
-  predict(options, &plan, nthread, dp, out);
+  predict(options, &plan, nthread, dp, share, out);
   tr__value_plan_free(&plan);
   return TR_OK;
 }
@@ -129,12 +130,12 @@ static tr_status bind_shared_state(tr_run *run, const tr_run_memory *need) {
   void *memory;
   tr_arena view;
   if (!need->host_total) return TR_OK;
-  TR_TRY(tr_group_shared(run->options.dp, need->host_total, &memory));
+  TR_TRY(tr_group_shared(run->sharers, need->host_total, &memory));
   tr_arena_wrap(&view, "shared state", memory, need->host_total);
   TR_TRY(bind_state(run, need, &view));
   tr__share_zero(run); // padding stays zero for ever: flat sums run over it
   tr_memory_map_pages(memory, need->host_total);
-  return tr_group_barrier(run->options.dp);
+  return tr_group_barrier(run->sharers);
 }
 
 // Private memory in the order of the prediction.
@@ -217,7 +218,7 @@ static tr_status bind(tr_run *run) {
   const tr_run_options *o = &run->options;
   tr_run_memory need;
   TR_TRY(plan_values(o, &run->plan));
-  predict(o, &run->plan, tr_pool_nthread(o->pool), run->dp, &need);
+  predict(o, &run->plan, tr_pool_nthread(o->pool), run->dp, run->nsharer, &need);
   tr_memory_map_code();
   TR_TRY(tr__shares_make(run));
   TR_TRY(bind_private(run, &need));
@@ -249,7 +250,10 @@ tr_status tr_run_create(const tr_run_options *options, tr_run **out) {
   run->wide = tr_wide(options->type);
   run->dp = options->dp ? tr_group_size(options->dp) : 1;
   run->dp_rank = options->dp ? tr_group_rank(options->dp) : 0;
-  run->shares = shares_state(options, run->dp);
+  run->sharers = options->share ? options->share : options->dp;
+  run->nsharer = run->sharers ? tr_group_size(run->sharers) : 1;
+  run->sharer = run->sharers ? tr_group_rank(run->sharers) : 0;
+  run->shares = shares_state(options, run->nsharer);
   run->wire_type = wire_type(options, run->dp);
   tr_status status = check_options(options, run->dp);
   if (status == TR_OK) status = bind(run);
@@ -288,12 +292,12 @@ void tr_run_set_updates(tr_run *run, int64_t updates) { run->updates = updates; 
 const tr_layout *tr_run_layout(const tr_run *run) { return run->options.layout; }
 
 void tr_run_sharers(const tr_run *run, int *index, int *count) {
-  *index = run->shares ? run->dp_rank : 0;
-  *count = run->shares ? run->dp : 1;
+  *index = run->shares ? run->sharer : 0;
+  *count = run->shares ? run->nsharer : 1;
 }
 
 // Sharers wait for each other: what one of them wrote, all read.
-static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->options.dp) : TR_OK; }
+static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->sharers) : TR_OK; }
 
 tr_status tr_run_publish(tr_run *run) {
   const tr_layout *layout = run->options.layout;

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: MIT
 // The communication lane: a queue whose head starts as soon as its edges are satisfied; what has started ends in
-// any order. Gradients are summed in place by bucket, by all ranks or each part by its owner. Counts and losses are f64 values
-// gathered from all ranks and added in rank order. What sharers write for each other needs no copy: there a GATHER is a
-// meeting.
+// any order. Gradients are summed in place by bucket, each part by its owner where all ranks share the state, else by all
+// ranks. Counts and losses are f64 values gathered from all ranks and added in rank order. What sharers write for each other
+// needs no copy: there a GATHER is a meeting.
 #include "run/run_internal.h"
 #include "trireme/base/clock.h"
 #include <string.h>
 
 static double *sums_of(const tr_run *run, const tr_op *op) { return run->sums + op->role * run->dp; }
 
+static tr_status meet_sharers(tr_run *run, double *sums, tr_request **request) {
+  if (!run->shares) return TR_OK;
+  return tr_group_allgather(run->sharers, &sums[run->sharer], sums, sizeof(double), TR_U8, request);
+}
+
 static tr_status start_small(tr_run *run, const tr_op *op, tr_request **request) {
   double *sums = sums_of(run, op), own = run->loss_sum;
+  if (op->role >= TR_ROLE_SQUARES && op->role <= TR_ROLE_PACKED) return meet_sharers(run, sums, request);
   if (op->role == TR_ROLE_COUNT) {
     own = 0;
     for (int mb = 0; mb < run->options.program->microbatches; mb++) own += (double)run->input[mb].valid;
@@ -39,16 +45,15 @@ static void bucket_range(const tr_run *run, const tr_op *op, size_t *first, size
 
 static char *element(const tr_run *run, void *base, size_t i) { return (char *)base + i * tr_dtype_size(run->wide); }
 
+static char *narrow(const tr_run *run, size_t i) { return (char *)run->wire + i * tr_dtype_size(run->wire_type); }
+
+// Do owners sum their parts, of all ranks' gradients? Else all of them come to all ranks.
+static int is_split(const tr_run *run) { return run->shares && run->nsharer == run->dp; }
+
 // Sums of this rank's part go where its gradients are; their squares follow while they are in the cache.
-static tr_status start_own_part(tr_run *run, const tr_op *op, size_t first, size_t count, tr_request **request) {
+static tr_status start_own_part(tr_run *run, const tr_op *op, char *src, size_t first, tr_request **request) {
   tr__share *share = &run->share[op->bucket];
-  char *own = element(run, run->partial, first + share->start[run->dp_rank]),
-       *src = element(run, run->partial, first);
-  if (run->wire) {
-    src = (char *)run->wire + first * tr_dtype_size(run->wire_type);
-    run->compute.kernels->convert(&run->compute, count, run->wide, element(run, run->partial, first), run->wire_type,
-                                  src);
-  }
+  char *own = element(run, run->partial, first + share->start[run->sharer]);
   tr__share_begin(run, op->bucket);
   return tr_group_reduce_scatter_v(run->options.dp, src, own, share->start, run->wire_type, run->wide, TR_SUM,
                                    TR_LAYOUT_BLOCK, run->partial == run->gradients ? tr__share_squares : NULL, share,
@@ -58,28 +63,39 @@ static tr_status start_own_part(tr_run *run, const tr_op *op, size_t first, size
 static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **request) {
   size_t first, count;
   bucket_range(run, op, &first, &count);
-  if (run->shares) return start_own_part(run, op, first, count, request);
   if (run->dp == 1) return TR_OK;
-  char *sums = element(run, run->partial, first);
-  return tr_group_allreduce(run->options.dp, sums, sums, count, run->wide, TR_SUM, request);
+  char *sums = element(run, run->partial, first), *travel = run->wire ? narrow(run, first) : sums;
+  if (run->wire) run->compute.kernels->convert(&run->compute, count, run->wide, sums, run->wire_type, travel);
+  if (is_split(run)) return start_own_part(run, op, travel, first, request);
+  return tr_group_allreduce(run->options.dp, travel, travel, count, run->wire_type, TR_SUM, request);
 }
 
 // grad_sync every: the micro-batch's sum joins the step's.
-static void finish_gradients(tr_run *run, const tr_op *op) {
-  if (run->partial == run->gradients) return;
-  size_t first, count, skipped = 0;
-  bucket_range(run, op, &first, &count);
-  if (run->shares) {
-    const size_t *start = run->share[op->bucket].start;
-    skipped = start[run->dp_rank];
-    count = start[run->dp_rank + 1] - skipped;
-  }
-  char *sum = element(run, run->gradients, first + skipped), *part = element(run, run->partial, first + skipped);
+static void add_micro_batch(tr_run *run, const tr_op *op, size_t first, size_t count) {
+  char *sum = element(run, run->gradients, first), *part = element(run, run->partial, first);
   if (op->first)
     memcpy(sum, part, count * tr_dtype_size(run->wide));
   else
     run->compute.kernels->add(&run->compute, count, run->wide, part, sum);
-  if (op->last && run->shares) tr__share_squares(&run->share[op->bucket], 0, count);
+}
+
+// The sums that this rank goes on with: of all, or of its own part, whose squares are its too.
+static void finish_gradients(tr_run *run, const tr_op *op) {
+  size_t first, count;
+  const int every = run->partial != run->gradients, split = is_split(run);
+  tr__share *share = &run->share[op->bucket];
+  bucket_range(run, op, &first, &count);
+  if (run->shares) {
+    first += share->start[run->sharer];
+    count = share->start[run->sharer + 1] - share->start[run->sharer];
+  }
+  if (run->wire && !split && run->dp > 1)
+    run->compute.kernels->convert(&run->compute, count, run->wire_type, narrow(run, first), run->wide,
+                                  element(run, run->partial, first));
+  if (every) add_micro_batch(run, op, first, count);
+  if (!run->shares || !op->last || (split && !every)) return; // told of the parts as they came
+  if (!split) tr__share_begin(run, op->bucket);
+  tr__share_squares(share, 0, count);
 }
 
 static void finish_op(tr_run *run, uint32_t index) {

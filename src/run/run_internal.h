@@ -48,7 +48,7 @@ size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_d
 typedef struct tr__share {
   tr_run *run;
   int64_t first; // element where the bucket starts
-  size_t *start; // [dp + 1] where each rank's part starts, from `first`
+  size_t *start; // [sharers + 1] where each sharer's part starts, from `first`
   int unit;      // of the next block
   int64_t at;    // where it starts
   int64_t block; // its number
@@ -57,8 +57,10 @@ typedef struct tr__share {
 struct tr_run {
   tr_run_options options;
   tr_dtype wide, wire_type;
-  int dp, dp_rank; // ranks in options.dp, own index
-  int shares;      // zero 1 with several ranks
+  int dp, dp_rank;     // ranks in options.dp, own index
+  tr_group *sharers;   // who can have the state together; NULL: this rank alone
+  int nsharer, sharer; // how many, own index
+  int shares;          // zero 1 with several sharers
   // memory, one private arena and blocks of the rank's shared arena
   tr_arena memory, scratch;
   tr_arena own_shared; // stands in for the shared arena when there is no communicator

@@ -28,15 +28,30 @@ static tr_status open_data(tr__trainer *t) {
   return tr_batch_create(t->plan->micro, c->data.sequence, &t->eval_batch);
 }
 
+// Who has the state together: all of dp on one host, else those of this host. Memory for that was laid out before anybody
+// knew for sure who is where: where the starter did not tell, every rank has a state of its own.
+static tr_status open_sharers(tr__trainer *t) {
+  int member[TR__TRAIN_RANKS], n = 0;
+  if (!t->plan->step.zero || tr_group_on_one_host(t->dp)) return TR_OK;
+  for (int i = 0; i < tr_group_size(t->dp); i++) {
+    const int rank = tr_group_member(t->dp, i);
+    const int here = tr_comm_host(t->comm, rank) == tr_comm_host(t->comm, t->rank);
+    if (rank == t->rank || (here && t->plan->local > 1)) member[n++] = rank;
+  }
+  return tr_group_create(t->comm, member, n, "host", &t->share);
+}
+
 static tr_status open_run(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
   TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
+  TR_TRY(open_sharers(t));
   tr_run_options options;
   tr_train_run_options(plan, &options);
   options.pool = t->pool;
   options.comm = t->comm;
   options.dp = t->dp;
+  options.share = t->share;
   tr__timing_observe(t, &options); // first, so that it sees what a fault strikes
   tr__fault_observe(t, &options);
   TR_TRY(tr_run_create(&options, &t->run));
@@ -54,6 +69,7 @@ static tr_status open_events(tr__trainer *t) {
 static void close_trainer(tr__trainer *t) {
   tr__state_close(t); // before the run: its thread may still read
   tr_run_destroy(t->run);
+  tr_group_destroy(t->share);
   tr_group_destroy(t->dp);
   tr_pool_destroy(t->pool);
   for (int j = 0; t->batch && j < t->plan->accumulation; j++) tr_batch_destroy(&t->batch[j]);
@@ -84,6 +100,7 @@ tr_model_input tr__batch_input(const tr_batch *b) {
 static tr_status fill_batches(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int64_t begin = tr_clock_ns();
+  tr_comm_activity(t->comm, "data", t->step + 1, -1);
   tr__timing_begin(t, TR__SLICE_DATA);
   for (int j = 0; j < plan->accumulation; j++) {
     const int64_t *index;

@@ -47,9 +47,6 @@ static tr_status plan_place(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
-// Whether ranks that hold the same weights are on several hosts.
-static int spans_hosts(const tr_train_plan *plan) { return plan->local < plan->config->run.ranks; }
-
 static tr_status plan_mesh(tr_train_plan *plan, const tr_options *options) {
   const tr_train_config *c = plan->config;
   TR_TRY(check_single_axes(c, options));
@@ -98,13 +95,8 @@ static tr_status plan_batch(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
-static tr_status check_wire(const tr_train_plan *plan, const tr_options *options) {
-  const tr_train_config *c = plan->config;
-  if (c->precision.grad_wire == TR_COMPUTE_F32) return TR_OK;
-  if (spans_hosts(plan))
-    return tr_options_error(options, "precision.grad_wire",
-                            "bf16 needs ranks that share memory, and these are on several hosts; f32 would work");
-  if (c->parallel.zero) return TR_OK;
+static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
+  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
   return tr_options_error(
       options, "precision.grad_wire",
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
@@ -114,12 +106,11 @@ tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
   tr_program_destroy(&plan->program);
   free(plan->recompute);
-  plan->step =
-      (tr_step_options){.microbatches = plan->accumulation,
-                        .dp = plan->mesh.degree[TR_AXIS_DP],
-                        .grad_sync = (tr_grad_sync)c->comm.grad_sync,
-                        .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                        .zero = plan->mesh.degree[TR_AXIS_DP] > 1 && !spans_hosts(plan) ? (int)c->parallel.zero : 0};
+  plan->step = (tr_step_options){.microbatches = plan->accumulation,
+                                 .dp = plan->mesh.degree[TR_AXIS_DP],
+                                 .grad_sync = (tr_grad_sync)c->comm.grad_sync,
+                                 .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
+                                 .zero = plan->mesh.degree[TR_AXIS_DP] > 1 ? (int)c->parallel.zero : 0};
   int nunit = tr_model_units(plan->model);
   plan->step.recompute = plan->recompute = malloc(sizeof *plan->recompute * (size_t)nunit);
   int *last_piece = plan->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
@@ -219,7 +210,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = tr__trace_check(config, options);
   if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
-  if (status == TR_OK) status = check_wire(out, options);
+  if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);
   if (status == TR_OK && !like) status = tr__plan_tokenizer(out, options);

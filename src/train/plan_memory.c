@@ -3,14 +3,46 @@
 // made for plans that differ in one setting, in the order of what the change costs the user, and those that fit are named.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/comm/launch.h"
+#include <stdlib.h>
 #include <string.h>
 
 // What a rank takes besides its run and its saves. More than a hundredth of the whole only in small runs.
 typedef struct extras {
-  size_t data, threads, lists;
+  size_t data, threads, lists, messages;
 } extras;
 
-static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, const tr__state_sizes *state) {
+// Sums of gradients, where ranks do not read them in each other's memory.
+static size_t message_bytes(const tr_train_plan *plan, const tr_run_options *run) {
+  const int dp = plan->mesh.degree[TR_AXIS_DP], n = plan->program.nbucket;
+  size_t *nelem = calloc((size_t)n + 1, sizeof *nelem);
+  if (!nelem) return 0;
+  for (int b = 0; b < n; b++) {
+    const tr_bucket *bucket = &plan->program.bucket[b];
+    nelem[b] = (size_t)(plan->layout.unit_start[bucket->unit_end] - plan->layout.unit_start[bucket->unit_begin]);
+  }
+  const tr_launch_messages messages = {.nrank = dp,
+                                       .local = plan->local,
+                                       .any_order = plan->config->comm.order == TR_ORDER_ANY,
+                                       .scatters = plan->step.zero && plan->local >= dp,
+                                       .nelem = nelem,
+                                       .n = (size_t)n,
+                                       .type = run->grad_wire};
+  size_t nbyte = tr_launch_message_bytes(&messages);
+  free(nelem);
+  return nbyte;
+}
+
+// In a job on one host every rank is in the group of all and in dp. Groups over hosts have two within each; the third is who
+// shares the state.
+static size_t talk_bytes(const tr_train_plan *plan) {
+  enum { GROUPS = 2, GROUPS_OF_HOSTS = 2 * GROUPS + 1 };
+  const int ranks = (int)plan->config->run.ranks;
+  return tr_launch_bytes(ranks, plan->local, plan->local < ranks ? GROUPS_OF_HOSTS : GROUPS);
+}
+
+static extras extras_of(const tr_train_plan *plan, const tr_run_options *run, const tr_run_memory *memory,
+                        const tr__state_sizes *state) {
   const tr_train_config *c = plan->config;
   enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
   size_t nbatch = (size_t)plan->accumulation + 1;
@@ -18,7 +50,8 @@ static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, 
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
-      .lists = memory->tables + state->lists};
+      .lists = memory->tables + state->lists,
+      .messages = message_bytes(plan, run)};
 }
 
 // In the order in which a model grows: this is what a user reads when it does not fit.
@@ -38,6 +71,7 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory, const ext
               {"batches", extra->data},
               {"threads", extra->threads},
               {"lists", extra->lists},
+              {"messages", extra->messages},
               {"communication", plan->talk_nbyte},
               {"trace", tr__trace_bytes(plan)}};
   size_t at = 0;
@@ -51,25 +85,30 @@ static void describe(tr_train_plan *plan, const tr_run_memory *memory, const ext
   }
 }
 
+// Each host has memory of its own.
+size_t tr__plan_total(const tr_train_plan *plan, int local) {
+  return plan->even_nbyte * (size_t)local + plan->once_nbyte + plan->talk_nbyte;
+}
+
 tr_status tr__plan_memory(tr_train_plan *plan) {
-  enum { GROUPS = 2 }; // that of all ranks, and dp
   tr_run_options options;
   tr_run_memory memory;
   tr__state_sizes state;
   size_t ranks = (size_t)plan->config->run.ranks;
   tr_train_run_options(plan, &options);
-  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->mesh.degree[TR_AXIS_DP], &memory));
+  const int dp = plan->mesh.degree[TR_AXIS_DP];
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, dp, plan->step.zero ? plan->local : dp, &memory));
   TR_TRY(tr__state_bytes(plan, &state));
-  extras extra = extras_of(plan, &memory, &state);
+  extras extra = extras_of(plan, &options, &memory, &state);
   plan->save_nbyte = state.most;
   plan->arena_nbyte = memory.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
   plan->once_nbyte = memory.host_total;
-  plan->talk_nbyte = tr_launch_bytes((int)ranks, GROUPS);
-  size_t even =
-      memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + tr__trace_bytes(plan);
+  plan->talk_nbyte = talk_bytes(plan);
+  size_t even = memory.private_total + plan->arena_nbyte + extra.data + extra.threads + extra.lists + extra.messages +
+                tr__trace_bytes(plan);
   plan->rank_nbyte = even + state.most;
-  size_t local = (size_t)plan->local; // each host has memory of its own
-  plan->total_nbyte = even * local + state.all / ranks * local + plan->once_nbyte + plan->talk_nbyte;
+  plan->even_nbyte = even + state.all / ranks;
+  plan->total_nbyte = tr__plan_total(plan, plan->local);
   describe(plan, &memory, &extra);
   return TR_OK;
 }

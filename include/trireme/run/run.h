@@ -6,10 +6,11 @@
 // lie in the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order;
 // communication operations start as soon as what they wait for is done and advance between pieces.
 //
-// With `zero` 1 and several ranks in dp, weights, master weights, optimizer state and packed weights exist once, in the
-// arena of dp's first rank, for all ranks (which share a machine). Each rank owns a part of every bucket of the program
-// (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new weights
-// where all ranks read them. So nothing is summed, updated or kept twice, and the bits are those of `zero` 0.
+// With `zero` 1 and several ranks in dp, weights, master weights, optimizer state and packed weights exist once per machine, in
+// the arena of its first rank of dp, for those of its ranks that share it (`share`). Each sharer owns a part of every bucket of
+// the program (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new
+// weights where all sharers read them. So nothing is summed, updated or kept twice on a machine, and the bits are those of
+// `zero` 0. Where dp has ranks on other machines too, gradients are summed over all of dp, then each sharer goes on with its part.
 //
 // Life: create, then init_weights or load into the buffers + publish, then steps and evaluations, then destroy. Create,
 // init_weights, publish and step are collective over dp.
@@ -46,17 +47,19 @@ typedef struct tr_run_options {
   tr_pool *pool;
   tr_comm *comm;          // may be NULL when dp has one rank
   tr_group *dp;           // NULL: one rank
+  tr_group *share;        // with `zero` 1: ranks of dp that have the state together, on one machine; NULL: all of dp
   tr_dtype type;          // of activations and working weights
   int64_t rows;           // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
   tr_recompute recompute; // whose ranges are in the program
   tr_optim optim;
-  int zero;           // as in the program
-  int pack;           // keep packed weights, where the kernel table and the pieces gain by them
-  tr_dtype grad_wire; // type in which gradients travel: f32 or, with zero 1, bf16
-  double clip;        // largest gradient norm, <= 0: no clipping
-  uint64_t seed;      // dropout
+  int zero; // as in the program
+  int pack; // keep packed weights, where the kernel table and the pieces gain by them
+  // Type in which gradients travel: f32 or, with zero 1, bf16. Sums over several machines travel in it too.
+  tr_dtype grad_wire;
+  double clip;   // largest gradient norm, <= 0: no clipping
+  uint64_t seed; // dropout
   int nobserver;
   tr_run_observer observer[TR_RUN_OBSERVERS];
 } tr_run_options;
@@ -73,11 +76,12 @@ typedef struct tr_run_memory {
   size_t tables;        // small lists beside the rest
   size_t private_total; // all but what lies in the shared arena
   size_t shared_total;  // in each rank's arena: what travels, and small sums
-  size_t host_total;    // once, in the arena of dp's first rank: weights, master and state with `zero` 1
+  size_t host_total;    // once, in the arena of the first sharer: weights, master and state with `zero` 1
 } tr_run_memory;
 // Bytes of the packed form of a parameter; 0 where it has none: nobody gains by it, or `pack` is off.
 size_t tr_run_packed_bytes(const tr_run_options *options, int param, tr_pack use);
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, tr_run_memory *out);
+// `share`: sharers, dp where all ranks are on one machine.
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int dp, int share, tr_run_memory *out);
 
 // Collective over dp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
 tr_status tr_run_create(const tr_run_options *options, tr_run **out);
