@@ -61,7 +61,7 @@ typedef struct sr_rank {
   int counted, losses, loss_in_sum, loss_done, normed, updated[SR_UNITS], published[SR_UNITS];
   int ended_sums, sums, squares_of, updates, publishes; // squares_of: sums whose squares are gathered
   int gathered[2], gathering[2];                        // weights, packed weights: units that a GATHER covers
-  sr_gradient part[SR_UNITS], sum[SR_UNITS];            // last: a step begins without those of units that are not there
+  sr_gradient part[SR_UNITS], sum[SR_UNITS]; // last: a step begins without those of units that are not there
 } sr_rank;
 
 typedef struct sr_job {
