@@ -21,13 +21,14 @@ typedef struct tr__bench_settings {
   // bench comm
   char *sizes, *types, *svg;
   int place, buffers, reduce, launch; // place, buffers: 0, 1 or 2 both
+  int order;                          // as comm.order of a run file
   int direct, matrix, preflight;
   int64_t ranks, factor; // ranks -1: as many as cores, at least 2
   double seconds, slow;
 } tr__bench_settings;
 
 enum {
-  TR__BENCH_OPTIONS = 19,
+  TR__BENCH_OPTIONS = 20,
   TR__BENCH_COMMON = 4,                    // rows for all benchmarks come first,
   TR__BENCH_KERNEL = TR__BENCH_COMMON + 1, // then layouts, then kernel's two,
   TR__BENCH_COMM = TR__BENCH_KERNEL + 2,   // then comm's

@@ -57,7 +57,7 @@ static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
 typedef struct bench_rank {
   const job *job;
   tr_comm *comm;
-  tr_group *dp;
+  tr_train_groups groups;
   tr_pool *pool;
   tr_run *run;
   tr_model_input *input; // [accumulation]
@@ -98,12 +98,15 @@ static tr_status make_input(bench_rank *b) {
 static tr_status open_rank(bench_rank *b) {
   const tr_train_plan *plan = b->job->plan;
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(b->comm), NULL, NULL, &b->pool));
-  TR_TRY(tr_mesh_group(&plan->mesh, b->comm, TR_AXIS_DP, &b->dp));
+  TR_TRY(tr_train_groups_open(plan, b->comm, &b->groups));
   tr_run_options options;
   tr_train_run_options(plan, tr_comm_rank(b->comm), &options);
   options.pool = b->pool;
   options.comm = b->comm;
-  options.dp = b->dp;
+  options.dp = b->groups.dp;
+  options.pp = b->groups.pp;
+  options.grads = b->groups.grads;
+  options.tied = b->groups.tied;
   options.observer[options.nobserver++] = (tr_run_observer){op_begin, op_end, piece_begin, piece_end, &b->clock};
   TR_TRY(tr_run_create(&options, &b->run));
   TR_TRY(tr_run_init_weights(b->run, (uint64_t)plan->config->train.seed));
@@ -112,7 +115,7 @@ static tr_status open_rank(bench_rank *b) {
 
 static void close_rank(bench_rank *b) {
   tr_run_destroy(b->run);
-  tr_group_destroy(b->dp);
+  tr_train_groups_close(&b->groups);
   tr_pool_destroy(b->pool);
   free(b->input);
   free(b->token);

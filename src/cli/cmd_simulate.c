@@ -8,58 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_help(void) {
-  printf("usage: trireme simulate --schedule NAME|FILE [-p RANKS -m MICROBATCHES] [OPTIONS]\n"
-         "       trireme simulate --compare NAME,NAME,...|all -p RANKS -m MICROBATCHES [OPTIONS]\n\n"
-         "Put a clock on the step program of a pipeline: a drawing (digits forward, letters backward, capitals where "
-         "weight\n"
-         "gradients stand alone, dots idle), when it ends, how much of it is bubble, what every rank holds. Nothing "
-         "is run.\n\n"
-         "  --schedule S     a name (below), or a file of token lists as --write makes them or PyTorch has them\n"
-         "  -p N, -m N       ranks of the pipeline, micro-batches of a step (a file has its own)\n"
-         "  -v N             stages per rank, where the schedule leaves it open (2)\n"
-         "  --group N        interleaved: micro-batches that go round together (p)\n\n"
-         "  --costs F,B,W    times of one micro-batch on one stage (1,1,1): forward, backward for inputs, for "
-         "weights; a backward\n"
-         "                   pass that is not split takes B + W. F,B: B is the whole, half of it for inputs where it "
-         "is split\n"
-         "  --pair X         time of an overlapped pair (F + B + W)\n"
-         "  --comm C         time that a message to another rank takes (0)\n"
-         "  --occupancy C    time, besides, that it keeps its link busy: a link has one message at a time (0)\n"
-         "  --one-stream     all messages of a rank queue up behind each other, as on one communication stream\n"
-         "  --reduce C       time in which the gradients of a stage are summed over replicas, after its last weight "
-         "gradient (0)\n"
-         "  --replicas N     data-parallel replicas: they do the same at the same time, so one is simulated (1)\n"
-         "  --model M --cluster C [--micro N] [--seq N] [--tp N] [--layers N,N,...]\n"
-         "                   instead: seconds from the descriptions that trireme plan reads, embedding and head "
-         "counted, for\n"
-         "                   micro-batches of N sequences (1) of N tokens (4096); layers of each stage (even)\n\n"
-         "  --compare A,B    a table instead of a drawing; --costs are of a p-th of the model, which chunks share\n"
-         "  --tick T         time of one character (what all times have in common, but at most 240 characters)\n"
-         "  --svg FILE       the drawing as SVG\n"
-         "  --trace FILE     the timeline for ui.perfetto.dev; a unit of time is a millisecond\n"
-         "  --write FILE     the token lists with their header, for --schedule\n"
-         "  --dump           print the token lists alone, one line per rank\n"
-         "  --json           print one JSON object; docs/simulate.md has its keys\n\n"
-         "schedules:\n");
-  const char *what = NULL, *name;
-  for (int i = 0; (name = tr_schedule_known(i, &what)) != NULL; i++) printf("  %-16s %s\n", name, what);
-  printf("\nexamples:\n"
-         "  trireme simulate --schedule 1f1b -p 4 -m 8 --costs 1,2\n"
-         "  trireme simulate --schedule interleaved -p 4 -m 8 -v 2 --costs 0.5,1 --comm 0.25 --svg timeline.svg\n"
-         "  trireme simulate --compare gpipe,1f1b,zb_h1,zbv,dualpipe -p 4 -m 8 --comm 0.5\n"
-         "  trireme simulate --schedule zb_h2 -p 8 -m 32 --model llama3-70b --cluster dgx-h100 --tp 8 --trace "
-         "trace.json\n");
-}
-
 static tr_status check_request(const tr__simulate_request *r) {
   if (!r->schedule == !r->compare)
     return tr__cli_usage("simulate", "give a schedule with --schedule, or several with --compare");
-  if (!r->model != !r->cluster) return tr__cli_usage("simulate", "--model and --cluster go together; give both");
-  if (!r->model && (r->micro || r->sequence || r->tp || r->layers))
+  if (!r->stages.model != !r->stages.cluster)
+    return tr__cli_usage("simulate", "--model and --cluster go together; give both");
+  if (!r->stages.model && (r->stages.micro || r->stages.sequence || r->stages.tp || r->stages.layers))
     return tr__cli_usage("simulate",
                          "--micro, --seq, --tp and --layers say how a model is run; give --model and --cluster");
-  if (r->model && (r->costs || r->pair || r->comm || r->occupancy || r->reduce || r->tick))
+  if (r->stages.model && (r->costs || r->pair || r->comm || r->occupancy || r->reduce || r->tick))
     return tr__cli_usage("simulate", "--model and --cluster give all times; leave out --costs, --pair, --comm, "
                                      "--occupancy, --reduce and --tick");
   if (r->compare && (r->svg || r->trace || r->write || r->dump))
@@ -70,7 +27,7 @@ static tr_status check_request(const tr__simulate_request *r) {
 }
 
 static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
-  *r = (tr__simulate_request){.replicas = 1};
+  *r = (tr__simulate_request){.stages.replicas = 1};
   const tr__argument table[] = {
       {.name = "--schedule", .kind = TR__ARGUMENT_TEXT, .out = &r->schedule},
       {.name = "--compare", .kind = TR__ARGUMENT_TEXT, .out = &r->compare},
@@ -84,13 +41,13 @@ static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
       {.name = "--occupancy", .kind = TR__ARGUMENT_TEXT, .out = &r->occupancy},
       {.name = "--one-stream", .kind = TR__ARGUMENT_FLAG, .out = &r->one_stream},
       {.name = "--reduce", .kind = TR__ARGUMENT_TEXT, .out = &r->reduce},
-      {.name = "--replicas", .kind = TR__ARGUMENT_COUNT, .out = &r->replicas, .min = 1, .max = 1 << 24},
-      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
-      {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->cluster},
-      {.name = "--micro", .kind = TR__ARGUMENT_COUNT, .out = &r->micro, .min = 1, .max = 1 << 16},
-      {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->sequence, .min = 1, .max = 1 << 28},
-      {.name = "--tp", .kind = TR__ARGUMENT_COUNT, .out = &r->tp, .min = 1, .max = 1 << 16},
-      {.name = "--layers", .kind = TR__ARGUMENT_TEXT, .out = &r->layers},
+      {.name = "--replicas", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.replicas, .min = 1, .max = 1 << 24},
+      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.model},
+      {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.cluster},
+      {.name = "--micro", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.micro, .min = 1, .max = 1 << 16},
+      {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.sequence, .min = 1, .max = 1 << 28},
+      {.name = "--tp", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.tp, .min = 1, .max = 1 << 16},
+      {.name = "--layers", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.layers},
       {.name = "--tick", .kind = TR__ARGUMENT_TEXT, .out = &r->tick},
       {.name = "--svg", .kind = TR__ARGUMENT_TEXT, .out = &r->svg},
       {.name = "--trace", .kind = TR__ARGUMENT_TEXT, .out = &r->trace},
@@ -139,8 +96,8 @@ static tr_status make_schedule(const tr__simulate_request *r, const char *name, 
 
 static tr_status make_costs(const tr__simulate_request *r, const tr_schedule *s, int compares,
                             tr__simulate_costs *out) {
-  return r->model ? tr__simulate_costs_predict(r, s, out)
-                  : tr__simulate_costs_parse(r, s, compares ? s->S / s->p : 1, out);
+  return r->stages.model ? tr__simulate_costs_predict(r, s, out)
+                         : tr__simulate_costs_parse(r, s, compares ? s->S / s->p : 1, out);
 }
 
 tr_status tr__simulate(const tr__simulate_request *r, const char *schedule, int compares, tr__simulation *out) {
@@ -173,7 +130,7 @@ static tr_status write_files(const tr__simulate_request *r, const tr__simulation
   const tr_program *const *program = s->programs.program;
   tr_text text = {0};
   if (r->svg) {
-    char title[160];
+    char title[320];
     snprintf(title, sizeof title, "%.32s, %d ranks, %d micro-batches: %s", s->schedule.name, s->schedule.p,
              s->schedule.m, s->costs.text);
     tr_sim_draw_svg(program, &s->result, title, s->costs.unit_ticks, s->costs.unit_name, &text);
@@ -204,7 +161,7 @@ static tr_status run(const tr__simulate_request *r) {
 
 int tr__cli_simulate(int argc, char **argv) {
   tr__simulate_request request;
-  if (tr__cli_wants_help(argc, argv)) return print_help(), 0;
+  if (tr__cli_wants_help(argc, argv)) return tr__simulate_print_help(), 0;
   tr_status status = parse(argc, argv, &request);
   if (status == TR_OK) status = run(&request);
   return status < 0 ? tr__cli_fail(status) : 0;

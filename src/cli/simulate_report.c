@@ -73,7 +73,7 @@ static void add_path(const tr__simulation *s, tr_text *out) {
 
 static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_text *out) {
   const tr_sim_result *result = &s->result;
-  tr_text_append(out, "\nmakespan        %.9g%s%s\n", units(s, result->makespan), *s->costs.unit_name ? " " : "",
+  tr_text_append(out, "\nmakespan        %.12g%s%s\n", units(s, result->makespan), *s->costs.unit_name ? " " : "",
                  s->costs.unit_name);
   tr_text_append(out, "bubble          %.2f %% of all ranks' time until then\n", 100 * result->bubble);
   tr_text_append(out, "span bubble     %.2f %% between a rank's first and last pass, at most; %.6g idle\n",
@@ -85,9 +85,9 @@ static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_
                      ? "added in ascending order: the bits of every schedule that does"
                      : "not added in ascending order everywhere: equal to other schedules' but for rounding");
   if (s->schedule.map == TR_STAGES_BOTH) tr_text_append(out, "weights         every stage is kept twice\n");
-  if (r->replicas > 1)
+  if (r->stages.replicas > 1)
     tr_text_append(out, "ranks           %lld in %lld replicas, which do the same\n",
-                   (long long)(r->replicas * s->schedule.p), (long long)r->replicas);
+                   (long long)(r->stages.replicas * s->schedule.p), (long long)r->stages.replicas);
 }
 
 static tr_status print_for_people(const tr__simulate_request *r, const tr__simulation *s) {
@@ -149,7 +149,7 @@ static json_t *to_json(const tr__simulate_request *r, const tr__simulation *s) {
   const tr_schedule *h = &s->schedule;
   json_t *root = json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:s, s:f, s:f, s:f, s:f, s:I, s:b, s:i}", "schedule",
                            h->name, "p", h->p, "v", h->v, "stages", h->S, "m", h->m, "ranks",
-                           (json_int_t)(r->replicas * h->p), "unit", s->costs.unit_name, "makespan",
+                           (json_int_t)(r->stages.replicas * h->p), "unit", s->costs.unit_name, "makespan",
                            units(s, x->makespan), "bubble_fraction", x->bubble, "span_bubble_fraction",
                            x->span_bubble, "span_idle", units(s, x->span_idle), "messages", (json_int_t)x->messages,
                            "ascending", tr_schedule_ascends(h), "weight_copies", h->map == TR_STAGES_BOTH ? 2 : 1);

@@ -49,6 +49,18 @@ static tr_status fault_in_arenas(tr_comm *comm) {
   return TR_OK;
 }
 
+// Algorithms as the environment wants them, if a job like this can have them.
+static tr_status create_choice(tr_comm *comm) {
+  const tr__job *job = comm->job;
+  tr_text said = {0};
+  TR_TRY(tr__choice_create(job->options.any_order, &comm->choice));
+  TR_TRY(tr__choice_check(comm->choice, job->options.nrank, job->hosts.count));
+  tr__choice_say(comm->choice, &said);
+  if (said.data && comm->rank == 0 && job->options.nrank > 1) tr_log_warn("%s", said.data);
+  tr_text_free(&said);
+  return TR_OK;
+}
+
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   tr_comm *comm = calloc(1, sizeof *comm);
   if (!comm) return tr_error(TR_ERR_MEMORY, "no memory for the object of rank %d", rank);
@@ -61,7 +73,7 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
   tr_arena_wrap(&comm->arena, "shared", arena, tr__arena_nbyte(job, rank));
   tr_status status = fault_in_arenas(comm);
-  if (status == TR_OK) status = tr__choice_create(job->options.any_order, &comm->choice);
+  if (status == TR_OK) status = create_choice(comm);
   if (status == TR_OK) status = tr__group_world(comm, &comm->world);
   if (status < 0) {
     free(comm->choice);

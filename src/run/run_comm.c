@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The communication lane. It is several queues: collectives, which all ranks of a group start in the same order, and the
 // messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as soon as
-// what it waits for is done; what has started ends in any order.
+// what it waits for is done, the next one when all its exchanges have started; what has started ends in any order.
 //
 // Whoever waits for an operation that has not started yet waits for what holds it up, which is under way: passes are done in
 // order by the one who waits, so nothing waits for those.
@@ -53,12 +53,21 @@ static tr_status start_phase(tr_run *run, const tr_op *op, int phase, tr_request
   }
 }
 
+static int phases_of(const tr_op *op) { return is_message(op) ? 1 : tr__sum_phases(op); }
+
+static int has_begun(const tr_run *run, uint32_t index) {
+  return run->phase[index] > 0 || run->done[index] > (uint64_t)run->step_count;
+}
+
+static int has_started_all(const tr_run *run, uint32_t index) {
+  return run->phase[index] == phases_of(op_at(run, index)) || run->done[index] > (uint64_t)run->step_count;
+}
+
 // The next exchange of an operation, and its end when there is none to wait for any more: then nothing is pending.
 static tr_status continue_op(tr_run *run, uint32_t index) {
   const tr_op *op = op_at(run, index);
-  int phases = is_message(op) ? 1 : tr__sum_phases(op);
   run->pending[index] = NULL;
-  while (run->phase[index] < phases) {
+  while (run->phase[index] < phases_of(op)) {
     tr_request *request = NULL;
     TR_TRY(start_phase(run, op, run->phase[index]++, &request));
     run->pending[index] = request;
@@ -73,17 +82,24 @@ static int is_ready(const tr_run *run, const tr_op *op) {
   return 1;
 }
 
+static tr_status start_op(tr_run *run, uint32_t index) {
+  tr__run_op_begin(run, index);
+  TR_TRY(continue_op(run, index));
+  if (run->pending[index]) run->active[run->nactive++] = index;
+  return TR_OK;
+}
+
 static tr_status start_heads(tr_run *run, int *started) {
-  for (int q = 0; q <= run->nring; q++) {
-    tr__queue *queue = &run->queue[q];
-    for (; queue->head < queue->end && is_ready(run, op_at(run, run->queued[queue->head])); queue->head++) {
+  for (int q = 0; q <= run->nring; q++)
+    for (tr__queue *queue = &run->queue[q]; queue->head < queue->end; queue->head++) {
       uint32_t index = run->queued[queue->head];
-      tr__run_op_begin(run, index);
-      TR_TRY(continue_op(run, index));
-      if (run->pending[index]) run->active[run->nactive++] = index;
-      *started = 1;
+      if (!has_begun(run, index)) {
+        if (!is_ready(run, op_at(run, index))) break;
+        TR_TRY(start_op(run, index));
+        *started = 1;
+      }
+      if (!has_started_all(run, index)) break;
     }
-  }
   return TR_OK;
 }
 
@@ -124,23 +140,20 @@ static tr_status wait_for(tr_run *run, uint32_t index) {
   return TR_OK;
 }
 
-// The operation under way that has to end before `index` can start: the head of its queue waits for it.
-static tr_status find_blocker(const tr_run *run, uint32_t index, uint32_t *out) {
+// The operation under way that has to end before `index` can start: the head of its queue, or what that waits for. As many as
+// there are: none.
+static uint32_t find_blocker(const tr_run *run, uint32_t index) {
   const tr_program *program = run->options.program;
-  for (uint32_t hops = 0; hops < program->nop; hops++) {
-    if (run->pending[index]) {
-      *out = index;
-      return TR_OK;
-    }
-    if (op_at(run, index)->lane != TR_LANE_COMM) break;
+  for (uint32_t hops = 0; hops < program->nop && !run->pending[index]; hops++) {
     const tr__queue *queue = &run->queue[queue_of(op_at(run, index))];
-    if (queue->head == queue->end) break;
-    const tr_op *head = op_at(run, run->queued[queue->head]);
+    if (op_at(run, index)->lane != TR_LANE_COMM || queue->head == queue->end) return program->nop;
+    index = run->queued[queue->head];
+    if (has_begun(run, index)) continue;
+    const tr_op *head = op_at(run, index);
     for (uint32_t e = head->edge_begin; e < head->edge_end; e++)
       if (!tr__run_edge_done(run, &program->edge[e])) index = program->edge[e].op;
   }
-  return tr_error(TR_ERR_INTERNAL, "operation %u (%s) is waited for but cannot start", index,
-                  tr_op_name((tr_op_kind)op_at(run, index)->kind));
+  return run->pending[index] ? index : program->nop;
 }
 
 tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
@@ -149,8 +162,10 @@ tr_status tr__run_comm_wait(tr_run *run, uint32_t index) {
     tr_comm_activity(run->options.comm, tr_op_name((tr_op_kind)op->kind), run->step + 1, op->microbatch);
   uint64_t before = run->done[index];
   while (run->done[index] == before) {
-    uint32_t blocker;
-    TR_TRY(find_blocker(run, index, &blocker));
+    uint32_t blocker = find_blocker(run, index);
+    if (blocker == run->options.program->nop)
+      return tr_error(TR_ERR_INTERNAL, "operation %u (%s) is waited for but cannot start", index,
+                      tr_op_name((tr_op_kind)op->kind));
     TR_TRY(wait_for(run, blocker));
     TR_TRY(tr__run_comm_advance(run));
   }

@@ -6,7 +6,8 @@
 #include "trireme/run/run.h"
 
 // Where a buffer lives: a slot of a lifetime class of its chunk, the area for temporaries or that for values that are computed
-// again, a slot of one of the chunk's rings (what enters and leaves it, and the gradients of both), or nowhere.
+// again, a slot of one of the chunk's rings (what enters and leaves it, and the gradient that enters and that which leaves), or
+// nowhere.
 typedef enum tr__class {
   TR__NONE,
   TR__FI,
@@ -26,7 +27,8 @@ typedef struct tr__place {
 } tr__place;
 
 typedef struct tr__value_plan {
-  tr__place *value, *grad;         // [values]
+  tr__place *value;                // [values]
+  tr__place *grad[2];              // [values] in a whole backward pass, in a split one
   unsigned char *again;            // [pieces] run again by an R
   size_t (*size)[TR__CLASS_COUNT]; // [ranges] bytes of one slot of each class of one range's values
   size_t area[TR__CLASS_COUNT];    // TEMPORARY and RECOMPUTE: shared by all ranges
@@ -35,8 +37,8 @@ typedef struct tr__value_plan {
 typedef struct tr__value_options {
   tr_dtype type;
   int64_t rows;
-  int gradients; // 0: forward only
-  int split_backward, recompute;
+  int whole, split; // kinds of backward passes that there are; neither: forward only
+  int recompute;
 } tr__value_options;
 tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out);
 void tr__value_plan_free(tr__value_plan *plan);
@@ -181,7 +183,6 @@ size_t tr__run_squares_bytes(const tr_run_options *o);
 size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size); // size: of a slot of each class
 tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out);
 void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad, tr_run_memory *out);
-int tr__run_pairs(const tr_run_options *o); // whether halves of overlapped pairs may alternate
 
 // ---- run_check.c
 tr_status tr__run_check_chunks(const tr_run_options *o); // the program is one of this part of the model
@@ -215,6 +216,7 @@ int tr__sum_phases(const tr_op *op);
 tr_status tr__sum_start(tr_run *run, const tr_op *op, int phase, tr_request **request); // NULL: nothing to wait for
 void tr__sum_finish(tr_run *run, const tr_op *op);
 tr_status tr__tied_bind(tr_run *run);
+int tr__param_elsewhere(const tr_model *model, int param); // whether a piece outside this part of a model uses it
 
 // ---- run_eval.c
 tr_status tr__eval_bind(tr_run *run); // collective over pp

@@ -50,10 +50,18 @@ size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size) {
          (size_t)chunk->slots_iw * size[TR__IW];
 }
 
-// Halves of an overlapped pair may alternate: then each needs temporaries of its own.
-int tr__run_pairs(const tr_run_options *o) {
-  for (uint32_t i = 0; o->program && i < o->program->nop; i++)
-    if (o->program->op[i].pair) return 1;
+static int has_kind(const tr_program *program, tr_op_kind kind) {
+  for (uint32_t i = 0; i < program->nop; i++)
+    if (program->op[i].kind == kind) return 1;
+  return 0;
+}
+
+// Halves of an overlapped pair that alternate, so that each needs temporaries of its own.
+static int pairs_alternate(const tr_program *program) {
+  for (uint32_t i = 0; program && i < program->nop; i++) {
+    const tr_op *op = &program->op[i];
+    if (op->kind == TR_OP_F && op->pair && op->piece_end < program->chunk[op->chunk].piece_end) return 1;
+  }
   return 0;
 }
 
@@ -82,7 +90,7 @@ static size_t tables_bytes(const tr_run_options *o, int ngrad) {
   const tr_program *program = o->program;
   size_t nop = program ? program->nop : 0, nbucket = program ? (size_t)program->nbucket : 0,
          nring = program ? (size_t)program->nring : 0, nchunk = (size_t)tr_model_ranges(o->model);
-  return (size_t)tr_model_values(o->model) * 2 * sizeof(tr__place) +
+  return (size_t)tr_model_values(o->model) * 3 * sizeof(tr__place) +
          (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
          (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t) + 1) +
          (size_t)tr_model_units(o->model) * sizeof(int) +
@@ -129,7 +137,7 @@ void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nt
       .activations = activation_bytes(o, plan),
       .rings = messages + values,
       .recompute = plan->area[TR__RECOMPUTE],
-      .temporaries = plan->area[TR__TEMPORARY] * (tr__run_pairs(o) ? 2 : 1),
+      .temporaries = plan->area[TR__TEMPORARY] * (pairs_alternate(o->program) ? 2 : 1),
       .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
       .tables = tables_bytes(o, ngrad),
   };
@@ -146,8 +154,8 @@ void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nt
 tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out) {
   tr__value_options options = {.type = o->type, .rows = o->rows};
   if (o->program) {
-    options.gradients = 1;
-    options.split_backward = o->split_backward;
+    options.split = o->split_backward || has_kind(o->program, TR_OP_I);
+    options.whole = !options.split || has_kind(o->program, TR_OP_B);
     options.recompute = o->recompute;
   }
   return tr__value_plan_make(o->model, &options, out);

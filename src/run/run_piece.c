@@ -111,12 +111,12 @@ static int contributes_first(tr_run *run, int index, int k, const tr_op *op) {
 static void bind_gradients(tr_run *run, int index, const tr_op *op, tr_piece_call *call) {
   const tr_piece *piece = call->piece;
   const tr_layout *layout = run->options.layout;
+  const tr__place *grad = run->plan.grad[op->kind != TR_OP_B];
   for (int k = 0; k < piece->nin; k++) {
-    call->din[k] = tr__run_resolve(run, op, &run->plan.grad[piece->in[k].value]);
+    call->din[k] = tr__run_resolve(run, op, &grad[piece->in[k].value]);
     call->add_in[k] = !run->grad_first[index * TR_PIECE_PORTS + k];
   }
-  for (int k = 0; k < piece->nout; k++)
-    call->dout[k] = tr__run_resolve(run, op, &run->plan.grad[piece->out[k].value]);
+  for (int k = 0; k < piece->nout; k++) call->dout[k] = tr__run_resolve(run, op, &grad[piece->out[k].value]);
   for (int k = 0; k < piece->nparam; k++) {
     call->dparam[k] = (char *)run->partial + (size_t)layout->param_offset[piece->param[k]] * tr_dtype_size(run->wide);
     call->add_param[k] = !contributes_first(run, index, k, op);

@@ -5,8 +5,8 @@
 //
 //   LOSS      over dp, then over the pipeline
 //   SQUARES   a meeting of those who own parts, then the units' sums over the pipeline
-//   TIED      the tied parameter over all who have a copy of it, then what is in front of it and behind it in its bucket
-//             over the ranks of this stage
+//   TIED      what is in front of the tied parameter in its bucket and what is behind it over the ranks of this stage, then
+//             the parameter over all who have a copy of it
 #include "run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +119,7 @@ static int part_has(const tr_model *model, int whole_piece) {
   return 0;
 }
 
-static int used_elsewhere(const tr_model *model, int param) {
+int tr__param_elsewhere(const tr_model *model, int param) {
   const tr_model *whole = tr_model_whole(model);
   for (int i = 0; i < tr_model_pieces(whole); i++) {
     const tr_piece *piece = tr_model_piece(whole, i);
@@ -133,7 +133,7 @@ tr_status tr__tied_bind(tr_run *run) {
   const tr_model *model = run->options.model;
   run->tied_param = -1;
   for (int i = 0; run->options.tied && i < tr_model_params(model); i++) {
-    if (!used_elsewhere(model, i)) continue;
+    if (!tr__param_elsewhere(model, i)) continue;
     if (run->tied_param >= 0)
       return tr_error(TR_ERR_PLAN, "parameters '%s' and '%s' are both shared with another stage: one can be",
                       tr_model_param(model, run->tied_param)->name, tr_model_param(model, i)->name);
@@ -190,7 +190,7 @@ int tr__sum_phases(const tr_op *op) {
 tr_status tr__sum_start(tr_run *run, const tr_op *op, int phase, tr_request **request) {
   switch ((tr_op_role)op->role) {
   case TR_ROLE_GRADIENT: return start_gradients(run, op, request);
-  case TR_ROLE_TIED: return phase == 0 ? sum_tied(run, request) : sum_beside_tied(run, op, phase == 2, request);
+  case TR_ROLE_TIED: return phase == 2 ? sum_tied(run, request) : sum_beside_tied(run, op, phase == 1, request);
   case TR_ROLE_COUNT: return gather_numbers(run, op, request);
   case TR_ROLE_LOSS: return phase == 0 ? gather_numbers(run, op, request) : tell_loss(run, op, request);
   case TR_ROLE_SQUARES: return phase == 0 ? meet_owners(run, op, request) : tell_squares(run, request);

@@ -106,7 +106,7 @@ static void keep_for_recomputation(planner *p) {
   for (int i = 0; i < p->npiece; i++) {
     const tr_piece *piece = tr_model_piece(p->model, i);
     for (int k = 0; p->plan->again[i] && k < piece->nin; k++)
-      p->facts.use[piece->in[k].value] |= p->options->split_backward ? TR_USE_W : TR_USE_I;
+      p->facts.use[piece->in[k].value] |= p->options->split ? TR_USE_W : TR_USE_I;
   }
 }
 
@@ -167,10 +167,10 @@ static void place_values(planner *p, life *item) {
 }
 
 // Lives of gradients in backward time: piece i runs at npiece - 1 - i. Members of an alias live as one.
-static int gradient_lives(const planner *p, life *item) {
+static int gradient_lives(const planner *p, const tr__place *grad, life *item) {
   int n = 0;
   for (int v = 0; v < p->nvalue; v++) {
-    if (representative(p, v) != v || p->plan->grad[v].where != TR__TEMPORARY) continue;
+    if (representative(p, v) != v || grad[v].where != TR__TEMPORARY) continue;
     life one = {.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
     for (int u = 0; u < p->nvalue; u++) {
       if (representative(p, u) != v) continue;
@@ -183,24 +183,25 @@ static int gradient_lives(const planner *p, life *item) {
   return n;
 }
 
-static void place_gradients(planner *p, life *item) {
-  int split = p->options->split_backward;
-  if (!split)
-    for (int i = p->npiece; i-- > 0;) alias_piece(p, i);
+// Of whole passes, where gradients may be one, or of split ones, where some have to be kept from I to W.
+static void place_gradients(planner *p, int split, life *item) {
+  tr__place *grad = p->plan->grad[split];
+  for (int v = 0; v < p->nvalue; v++) p->alias[v] = v, p->guest[v] = 0;
+  for (int i = p->npiece; !split && i-- > 0;) alias_piece(p, i);
   for (int v = 0; v < p->nvalue; v++) {
     if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->facts.last_reader[v] < 0) continue;
     tr__class where = split && p->facts.use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
-    if (p->facts.producer[v] < 0) where = TR__RING_DIN;
-    if (p->facts.last_reader[v] == p->npiece) where = TR__RING_DOUT;
-    p->plan->grad[v] = (tr__place){where, where == TR__IW ? take_slot(p, where, v) : 0};
+    if (p->facts.producer[v] < 0) where = TR__RING_DOUT;
+    if (p->facts.last_reader[v] == p->npiece) where = TR__RING_DIN;
+    grad[v] = (tr__place){where, where == TR__IW ? take_slot(p, where, v) : 0};
   }
-  int n = gradient_lives(p, item);
+  int n = gradient_lives(p, grad, item);
   qsort(item, (size_t)n, sizeof *item, compare_birth);
   size_t size = place_lives(item, n);
   if (size > p->plan->area[TR__TEMPORARY]) p->plan->area[TR__TEMPORARY] = size;
-  for (int i = 0; i < n; i++) p->plan->grad[item[i].value].offset = item[i].offset;
+  for (int i = 0; i < n; i++) grad[item[i].value].offset = item[i].offset;
   for (int v = 0; v < p->nvalue; v++)
-    if (p->plan->grad[v].where == TR__TEMPORARY) p->plan->grad[v] = p->plan->grad[representative(p, v)];
+    if (grad[v].where == TR__TEMPORARY) grad[v] = grad[representative(p, v)];
 }
 
 tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out) {
@@ -212,21 +213,21 @@ tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *op
   size_t n = (size_t)p.nvalue;
   TR_TRY(tr__value_facts_make(model, &p.facts));
   *out = (tr__value_plan){.value = calloc(n, sizeof *out->value),
-                          .grad = calloc(n, sizeof *out->grad),
+                          .grad = {calloc(n, sizeof **out->grad), calloc(n, sizeof **out->grad)},
                           .again = calloc((size_t)p.npiece, 1),
                           .size = calloc((size_t)tr_model_ranges(model), sizeof *out->size)};
   int *numbers = malloc(2 * n * sizeof *numbers);
   life *item = malloc(n * sizeof *item);
   tr_status status = TR_OK;
-  if (!out->value || !out->grad || !out->again || !out->size || !numbers || !item) {
+  if (!out->value || !out->grad[0] || !out->grad[1] || !out->again || !out->size || !numbers || !item) {
     tr__value_plan_free(out);
     status = tr_error(TR_ERR_MEMORY, "no memory to plan %zu values", n);
   } else {
     p.alias = numbers;
     p.guest = numbers + n;
-    for (int v = 0; v < p.nvalue; v++) p.alias[v] = v, p.guest[v] = 0;
     place_values(&p, item);
-    if (options->gradients) place_gradients(&p, item);
+    if (options->whole) place_gradients(&p, 0, item);
+    if (options->split) place_gradients(&p, 1, item);
   }
   free(numbers);
   free(item);
@@ -236,7 +237,8 @@ tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *op
 
 void tr__value_plan_free(tr__value_plan *plan) {
   free(plan->value);
-  free(plan->grad);
+  free(plan->grad[0]);
+  free(plan->grad[1]);
   free(plan->again);
   free(plan->size);
   *plan = (tr__value_plan){0};

@@ -15,10 +15,10 @@ typedef struct link {
   int64_t key, free_at; // key -1: not used
 } link;
 
-// A count that holds from its last change on: what does not last is no peak.
+// Messages that are there; what is read at an instant still is, for those that come at the same instant.
 typedef struct level {
-  int64_t since;
-  int count, peak;
+  int64_t read_at;
+  int count, read, peak; // read: of count, at read_at
 } level;
 
 typedef struct run {
@@ -80,9 +80,15 @@ static void release_all(run *s, uint32_t op, int64_t end) {
 // ---- counts
 
 static void change(level *l, int64_t time, int by) {
-  if (time > l->since && l->count > l->peak) l->peak = l->count;
-  l->since = time;
-  l->count += by;
+  if (time > l->read_at) {
+    l->count -= l->read;
+    l->read = 0;
+    l->read_at = time;
+  }
+  if (by < 0)
+    l->read++;
+  else if (++l->count > l->peak)
+    l->peak = l->count;
 }
 
 static void park(run *s, uint32_t recv, int64_t time, int by) {

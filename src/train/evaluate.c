@@ -29,23 +29,41 @@ static void add_batch(const tr_batch *b, const double *of_sequence, struct tr__e
   for (int64_t r = 0; r < b->rows; r++) out[b->sample[r] - first].targets += b->target[r] >= 0;
 }
 
-static tr_status one_batch(tr__trainer *t, int64_t batch, double *of_sequence, struct tr__eval_sum *out) {
+// How many batches go through the stages behind each other.
+static int at_once(const tr_train_plan *plan) {
+  const int most = 4 * plan->mesh.degree[TR_AXIS_PP];
+  if (plan->schedule.p < 2) return 1;
+  return plan->accumulation < most ? plan->accumulation : most;
+}
+
+// Batches first, first + dp, ... as far as there are some, into the training's buffers, which are free between steps.
+static tr_status run_batches(tr__trainer *t, int64_t first, int n, double *of_sequence, struct tr__eval_sum *out) {
   const tr_train_plan *plan = t->plan;
-  int count = (int)batch_count(plan, batch);
-  for (int i = 0; i < count; i++) t->eval_index[i] = batch * plan->micro + i;
-  TR_TRY(tr_batch_fill(plan->source, 1, t->eval_index, count, &t->eval_batch));
-  tr_model_input input = tr__batch_input(&t->eval_batch);
-  TR_TRY(tr_run_eval(t->run, &input, of_sequence));
-  add_batch(&t->eval_batch, of_sequence, out);
+  const int dp = plan->mesh.degree[TR_AXIS_DP];
+  for (int k = 0; k < n; k++) {
+    const int64_t batch = first + (int64_t)k * dp;
+    const int count = (int)batch_count(plan, batch);
+    for (int i = 0; i < count; i++) t->eval_index[i] = batch * plan->micro + i;
+    TR_TRY(tr_batch_fill(plan->source, 1, t->eval_index, count, &t->batch[k]));
+    t->input[k] = tr__batch_input(&t->batch[k]);
+  }
+  TR_TRY(tr_run_eval_all(t->run, t->input, n, of_sequence));
+  for (int k = 0; k < n; k++) {
+    add_batch(&t->batch[k], of_sequence, out + (int64_t)k * plan->micro);
+    of_sequence += t->batch[k].nseq;
+  }
   return TR_OK;
 }
 
 static tr_status own_share(tr__trainer *t, int dp, int64_t batches, struct tr__eval_sum *own) {
-  double *of_sequence = calloc((size_t)t->eval_batch.rows_capacity + 1, sizeof *of_sequence);
+  const int most = at_once(t->plan);
+  double *of_sequence = calloc((size_t)most * (size_t)t->batch[0].rows_capacity + 1, sizeof *of_sequence);
   if (!of_sequence) return tr_error(TR_ERR_MEMORY, "no memory for the losses of an evaluation");
   tr_status status = TR_OK;
-  for (int64_t b = t->dp_rank; b < batches && status == TR_OK; b += dp)
-    status = one_batch(t, b, of_sequence, own + b / dp * t->plan->micro);
+  for (int64_t b = t->dp_rank; b < batches && status == TR_OK; b += (int64_t)most * dp) {
+    int64_t left = (batches - b + dp - 1) / dp;
+    status = run_batches(t, b, left < most ? (int)left : most, of_sequence, own + b / dp * t->plan->micro);
+  }
   free(of_sequence);
   return status;
 }
@@ -59,7 +77,7 @@ tr_status tr__evaluate(tr__trainer *t, double *loss) {
   tr__timing_begin(t, TR__SLICE_EVALUATION);
   memset(own, 0, (size_t)share * sizeof *own);
   TR_TRY(own_share(t, dp, batches, own));
-  if (dp > 1) TR_TRY(tr_group_allgather(t->dp, own, t->eval_sum, (size_t)share * sizeof *own, TR_U8, NULL));
+  if (dp > 1) TR_TRY(tr_group_allgather(t->groups.dp, own, t->eval_sum, (size_t)share * sizeof *own, TR_U8, NULL));
   double sum = 0, targets = 0;
   for (int64_t i = 0; i < plan->eval_samples; i++) {
     int64_t b = i / plan->micro;

@@ -26,19 +26,21 @@ static tr_status open_data(tr__trainer *t) {
   t->eval_index = calloc((size_t)t->plan->micro, sizeof *t->eval_index);
   if (!t->batch || !t->input || !t->eval_index) return tr_error(TR_ERR_MEMORY, "no memory for %d micro-batches", n);
   for (int j = 0; j < n; j++) TR_TRY(tr_batch_create(t->plan->micro, c->data.sequence, &t->batch[j]));
-  TR_TRY(tr__dealer_create(t->plan, &t->dealer));
-  return tr_batch_create(t->plan->micro, c->data.sequence, &t->eval_batch);
+  return tr__dealer_create(t->plan, &t->dealer);
 }
 
 static tr_status open_run(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   TR_TRY(tr_pool_create(plan->nthread, tr_comm_spin(t->comm), NULL, NULL, &t->pool));
-  TR_TRY(tr_mesh_group(&plan->mesh, t->comm, TR_AXIS_DP, &t->dp));
+  TR_TRY(tr_train_groups_open(plan, t->comm, &t->groups));
   tr_run_options options;
   tr_train_run_options(plan, t->rank, &options);
   options.pool = t->pool;
   options.comm = t->comm;
-  options.dp = t->dp;
+  options.dp = t->groups.dp;
+  options.pp = t->groups.pp;
+  options.grads = t->groups.grads;
+  options.tied = t->groups.tied;
   tr__timing_observe(t, &options); // first, so that it sees what a fault strikes
   tr__fault_observe(t, &options);
   TR_TRY(tr_run_create(&options, &t->run));
@@ -56,10 +58,9 @@ static tr_status open_events(tr__trainer *t) {
 static void close_trainer(tr__trainer *t) {
   tr__state_close(t); // before the run: its thread may still read
   tr_run_destroy(t->run);
-  tr_group_destroy(t->dp);
+  tr_train_groups_close(&t->groups);
   tr_pool_destroy(t->pool);
   for (int j = 0; t->batch && j < t->plan->accumulation; j++) tr_batch_destroy(&t->batch[j]);
-  tr_batch_destroy(&t->eval_batch);
   free(t->batch);
   free(t->input);
   free(t->eval_index);

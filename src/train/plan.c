@@ -127,6 +127,10 @@ static tr_status check_pipeline(const tr_train_plan *plan, const tr_options *opt
         "every is not for pipelines (parallel.pp=%d): their micro-batches end at different times on "
         "different ranks; last would work",
         pp);
+  if (c->precision.stage_wire == TR_WIRE_F32 && c->precision.compute == TR_COMPUTE_BF16)
+    return tr_options_error(
+        options, "precision.stage_wire",
+        "f32 would carry no more than the bf16 that precision.compute makes; auto or bf16 would work");
   return TR_OK;
 }
 

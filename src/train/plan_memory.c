@@ -15,7 +15,7 @@ typedef struct extras {
 static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, size_t state_lists) {
   const tr_train_config *c = plan->config;
   enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
-  size_t nbatch = (size_t)plan->accumulation + 1;
+  size_t nbatch = (size_t)plan->accumulation;
   return (extras){
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
@@ -41,6 +41,7 @@ static void describe(tr_train_plan *plan, const rank_memory *rank, size_t save) 
               {"gradients", memory->gradients + memory->wire},
               {"optimizer", memory->state},
               {"activations", memory->activations},
+              {"between stages", memory->rings},
               {"recomputed", memory->recompute},
               {"temporaries", memory->temporaries},
               {"kernel scratch", memory->kernel_scratch},

@@ -4,35 +4,28 @@
 #include "train/train_internal.h"
 #include <stdlib.h>
 
-// Ranks that sum their gradients: those of a data group; where two places of a pipeline have the same stages, both their
-// groups.
-static int gradient_ranks(const tr_train_plan *plan) {
-  int copies = plan->schedule.p && plan->schedule.map == TR_STAGES_BOTH ? 2 : 1;
-  return plan->mesh.degree[TR_AXIS_DP] * copies;
+static tr_status lower(const tr_train_plan *plan, int place, tr_train_part *part, const tr_run_step_model *model) {
+  TR_TRY(tr_run_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
+                                 &part->step.nrecompute));
+  if (plan->schedule.p)
+    TR_TRY(tr_program_build_pipeline(&plan->schedule, place, &model->model, model->chunk_piece, &part->step,
+                                     &part->program));
+  else
+    TR_TRY(tr_program_build(&model->model, &part->step, &part->program));
+  return tr_program_check(&part->program, &model->model, &part->step);
 }
 
-static tr_status build(const tr_train_plan *plan, int rank, tr_train_part *part) {
-  const tr_train_config *c = plan->config;
-  int nunit = tr_model_units(part->model);
+static tr_status build(const tr_train_plan *plan, int place, tr_train_part *part) {
+  const size_t nunit = (size_t)tr_model_units(part->model);
+  tr_run_step_model model;
   tr_program_destroy(&part->program);
   free(part->recompute);
   part->step = plan->step;
-  part->step.recompute = part->recompute = malloc(sizeof *part->recompute * (size_t)nunit);
-  int *last_piece = part->recompute ? malloc(sizeof *last_piece * (size_t)nunit) : NULL;
-  if (!last_piece) return tr_error(TR_ERR_MEMORY, "no memory to plan %d units", nunit);
-  for (int i = 0; i < nunit; i++) last_piece[i] = tr_model_unit_last_piece(part->model, i);
-  tr_step_model model = {.npiece = tr_model_pieces(part->model),
-                         .nunit = nunit,
-                         .unit_last_piece = last_piece,
-                         .unit_start = part->layout.unit_start};
-  tr_status status = tr_run_recompute_ranges(part->model, (tr_recompute)c->memory.recompute, part->recompute,
-                                             &part->step.nrecompute);
-  if (status == TR_OK)
-    status = plan->schedule.p ? tr_program_build_pipeline(&plan->schedule, rank, &model, part->chunk_piece,
-                                                          &part->step, &part->program)
-                              : tr_program_build(&model, &part->step, &part->program);
-  if (status == TR_OK) status = tr_program_check(&part->program, &model, &part->step);
-  free(last_piece);
+  part->step.recompute = part->recompute = malloc(sizeof *part->recompute * nunit);
+  if (!part->recompute) return tr_error(TR_ERR_MEMORY, "no memory to plan %zu units", nunit);
+  TR_TRY(tr_run_step_model_make(part->model, &part->layout, &model));
+  tr_status status = lower(plan, place, part, &model);
+  tr_run_step_model_free(&model);
   return status;
 }
 
@@ -48,7 +41,7 @@ static tr_status check_together(const tr_train_plan *plan) {
 
 tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  const int ranks = gradient_ranks(plan), spans_hosts = plan->local < c->run.ranks;
+  const int ranks = tr__plan_gradient_ranks(plan), spans_hosts = plan->local < c->run.ranks;
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = ranks,
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
@@ -78,6 +71,7 @@ void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, 
   out->zero = plan->step.zero;
   out->pack = c->memory.pack;
   out->grad_wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : TR_F32;
+  out->stage_wire = c->precision.stage_wire == TR_WIRE_BF16 ? TR_BF16 : TR_F32; // f32: as computed
   out->recompute = (tr_recompute)c->memory.recompute;
   out->optim = plan->optim;
   out->clip = c->optim.clip;
@@ -86,10 +80,4 @@ void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, 
 
 void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *out) {
   tr__part_run_options(plan, tr_train_part_of(plan, rank), out);
-}
-
-int tr_train_gradient_place(const tr_train_plan *plan, int rank) {
-  int dp = plan->mesh.degree[TR_AXIS_DP], place = tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_DP);
-  int second = 2 * tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP) >= plan->mesh.degree[TR_AXIS_PP];
-  return place + (plan->step.dp > dp && second ? dp : 0);
 }

@@ -113,7 +113,7 @@ static tr_status close_span(tr__trainer *t) {
   tr_tally own = t->used, sum = {0}, *all = calloc((size_t)dp, sizeof *all);
   if (!all) return tr_error(TR_ERR_MEMORY, "no memory for %d tallies", dp);
   all[0] = own;
-  tr_status status = dp > 1 ? tr_group_allgather(t->dp, &own, all, sizeof own, TR_U8, NULL) : TR_OK;
+  tr_status status = dp > 1 ? tr_group_allgather(t->groups.dp, &own, all, sizeof own, TR_U8, NULL) : TR_OK;
   for (int r = 0; r < dp; r++) {
     sum.count += all[r].count;
     sum.digest += all[r].digest;

@@ -66,19 +66,15 @@ static void list_tensors(saved_files *f, const tr_train_plan *plan, const tr__tr
 static tr_status parts_of_ranks(saved_files *f, const tr_train_plan *plan) {
   const int pp = plan->mesh.degree[TR_AXIS_PP], n = tr_model_params(plan->model);
   const size_t ntensor = f->nitem[SAVED_MODEL] + f->nitem[SAVED_OPTIMIZER];
-  const int mirrored = plan->schedule.p && plan->schedule.map == TR_STAGES_BOTH;
   if (pp == 1) return TR_OK;
   f->writer_side = calloc((size_t)plan->config->run.ranks, sizeof *f->writer_side);
   f->held = calloc(ntensor, sizeof *f->held);
   if (!f->writer_side || !f->held) return tr_error(TR_ERR_MEMORY, "no memory for the tables of a checkpoint");
-  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) {
-    int place = tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP);
-    f->writer_side[rank] = mirrored && place >= pp / 2 ? pp - 1 - place : place;
-  }
+  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++)
+    f->writer_side[rank] = tr__plan_side(plan, tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP));
   for (int place = pp - 1; place >= 0; place--) // the first one has the last word
     for (int i = 0; i < plan->part[place].layout.nparam; i++)
-      f->held[tr_model_whole_param(plan->part[place].model, i)] =
-          mirrored && place >= pp / 2 ? pp - 1 - place : place;
+      f->held[tr_model_whole_param(plan->part[place].model, i)] = tr__plan_side(plan, place);
   for (size_t k = (size_t)n; k < ntensor; k++) f->held[k] = f->held[k % (size_t)n];
   return TR_OK;
 }

@@ -31,6 +31,11 @@ int tr__plan_pipelined(const tr_train_plan *plan);
 tr_status tr__plan_schedule(tr_train_plan *plan, const tr_options *options);
 int tr__plan_suits(const tr_train_plan *plan, int64_t m);
 void tr__plan_stages_free(tr_train_plan *plan);
+// groups.c: places of a pipeline with the same stages are one side, named by its first place; how many ranks sum their
+// gradients together; whether a parameter of a place's part is also in a part of another side.
+int tr__plan_side(const tr_train_plan *plan, int place);
+int tr__plan_gradient_ranks(const tr_train_plan *plan);
+int tr__plan_ties(const tr_train_plan *plan, int place, int param);
 // plan_program.c: what tr_train_run_options says for the ranks of a part, whether its backward passes are split.
 void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, tr_run_options *out);
 int tr__part_splits(const tr_train_part *part);
@@ -60,12 +65,11 @@ typedef struct tr__trainer {
   int rank;
   int dp_rank; // its place in dp: which micro-batches it reads
   const tr_train_part *part;
-  tr_group *dp;
+  tr_train_groups groups;
   tr_pool *pool;
   tr_run *run;
-  tr_batch *batch;       // [accumulation]
-  tr_model_input *input; // [accumulation]
-  tr_batch eval_batch;
+  tr_batch *batch;               // [accumulation]; evaluations use them between steps
+  tr_model_input *input;         // [accumulation]
   int64_t *eval_index;           // [micro]
   struct tr__eval_sum *eval_sum; // [all ranks' shares] in the shared arena
   struct tr__dealer *dealer;

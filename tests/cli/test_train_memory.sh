@@ -48,7 +48,8 @@ for schedule in 1f1b gpipe zb_h1 interleaved zbv dualpipe; do
   as_predicted "pipeline-$schedule" -n 2 parallel.pp=2 parallel.schedule=$schedule model.layers=4 batch.micro=1
 done
 as_predicted pipelines -n 6 parallel.pp=3 model.layers=6 model.width=64 batch.micro=1
-as_predicted pipeline-bf16 -n 4 parallel.pp=2 model.layers=4 precision.compute=bf16 precision.stage_wire=f32 batch.micro=1
+as_predicted pipeline-bf16 -n 4 parallel.pp=2 model.layers=4 precision.compute=bf16 batch.micro=1
+as_predicted pipeline-wire -n 2 parallel.pp=2 model.layers=4 precision.stage_wire=bf16 batch.micro=1
 as_predicted pipeline-recompute -n 2 parallel.pp=2 model.layers=4 memory.recompute=full batch.micro=1 parallel.zero=0
 as_predicted pipeline-threads -n 4 parallel.pp=2 run.launch=threads batch.micro=1
 

@@ -39,6 +39,7 @@ static tr_model *llama(int tied) {
   c.width = 12;
   c.heads = 4;
   c.heads_kv = 2;
+  c.head_dim = 6;
   c.ffn = 10;
   c.vocab = 29;
   c.positions = 16;

@@ -132,7 +132,7 @@ static void expect_again(tr_status (*make)(tr_model **out), int recompute, const
   tr_step_range range[8];
   int n;
   assert_int_equal(make(&model), TR_OK);
-  tr__value_options options = {.type = TR_F32, .rows = 16, .gradients = 1, .recompute = recompute};
+  tr__value_options options = {.type = TR_F32, .rows = 16, .whole = 1, .recompute = recompute};
   assert_int_equal(tr__value_plan_make(model, &options, &plan), TR_OK);
   for (int i = 0; i < tr_model_pieces(model); i++)
     if (plan.again[i] != ends_with_one_of(tr_model_piece(model, i)->name, suffix))

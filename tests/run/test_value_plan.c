@@ -205,30 +205,31 @@ static int has_grad(const world *w, int v) { return tr_model_value(w->model, v)-
 static void expect_out_grads(const world *w, const tr_piece *piece, unsigned use) {
   for (int k = 0; k < piece->nout; k++) {
     int v = piece->out[k].value;
-    if (has_grad(w, v) && (use == 0 || piece->out[k].use & use)) expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
+    if (has_grad(w, v) && (use == 0 || piece->out[k].use & use))
+      expect_cells(w, v, &w->plan.grad[w->split][v], w->grad[v]);
   }
 }
 
 static void backward_input(world *w, int p) {
   const tr_piece *piece = tr_model_piece(w->model, p);
   int out = piece->out[0].value;
-  const double *shared = has_grad(w, out) ? cells(w, out, &w->plan.grad[out]) : NULL;
+  const double *shared = has_grad(w, out) ? cells(w, out, &w->plan.grad[w->split][out]) : NULL;
   expect_saved(w, piece, TR_USE_I);
   expect_out_grads(w, piece, 0);
   for (int k = piece->nin; k-- > 0;) { // as the residual does: first the ports that are only read
     int v = piece->in[k].value, first = tr_model_grad_is_first(w->model, p, k);
     int alias = (piece->in[k].use & TR_ALIAS_GRAD) != 0;
-    double *din = cells(w, v, &w->plan.grad[v]);
+    double *din = cells(w, v, &w->plan.grad[w->split][v]);
     double part = alias ? w->grad[out] : 0.5 + p + 100 * k;
-    if (!first) expect_cells(w, v, &w->plan.grad[v], w->grad[v]);
+    if (!first) expect_cells(w, v, &w->plan.grad[w->split][v], w->grad[v]);
     w->grad[v] = first ? part : w->grad[v] + part;
     if (din == shared)
       assert_true(alias && first);
     else
-      write_cells(w, v, &w->plan.grad[v], w->grad[v]);
+      write_cells(w, v, &w->plan.grad[w->split][v], w->grad[v]);
   }
   for (int k = 0; k < piece->nin; k++)
-    expect_cells(w, piece->in[k].value, &w->plan.grad[piece->in[k].value], w->grad[piece->in[k].value]);
+    expect_cells(w, piece->in[k].value, &w->plan.grad[w->split][piece->in[k].value], w->grad[piece->in[k].value]);
 }
 
 static void backward_weight(world *w, int p) {
@@ -271,17 +272,17 @@ static void run_range(world *w, int range, int backwards) {
     if (boundary.out >= 0) expect_cells(w, boundary.out, &w->plan.value[boundary.out], w->value[boundary.out]);
     return;
   }
-  if (boundary.out >= 0) write_cells(w, boundary.out, &w->plan.grad[boundary.out], w->grad[boundary.out] = 0.125);
+  if (boundary.out >= 0)
+    write_cells(w, boundary.out, &w->plan.grad[w->split][boundary.out], w->grad[boundary.out] = 0.125);
   backward(w, range, 1, !w->split);
-  if (boundary.in >= 0) expect_cells(w, boundary.in, &w->plan.grad[boundary.in], w->grad[boundary.in]);
-  if (boundary.in >= 0) assert_int_equal(w->plan.grad[boundary.in].where, TR__RING_DIN);
-  if (boundary.out >= 0) assert_int_equal(w->plan.grad[boundary.out].where, TR__RING_DOUT);
+  if (boundary.in >= 0) expect_cells(w, boundary.in, &w->plan.grad[w->split][boundary.in], w->grad[boundary.in]);
+  if (boundary.in >= 0) assert_int_equal(w->plan.grad[w->split][boundary.in].where, TR__RING_DOUT);
+  if (boundary.out >= 0) assert_int_equal(w->plan.grad[w->split][boundary.out].where, TR__RING_DIN);
 }
 
 static void check_plan(const tr_model *model, int split, int recompute) {
   world w = {.model = model, .split = split, .recompute = recompute};
-  tr__value_options options = {
-      .type = TR_F32, .rows = ROWS, .gradients = 1, .split_backward = split, .recompute = recompute};
+  tr__value_options options = {.type = TR_F32, .rows = ROWS, .whole = !split, .split = split, .recompute = recompute};
   int n = tr_model_ranges(model);
   assert_true(tr_model_values(model) <= VALUES && n <= RANGES);
   assert_int_equal(tr__value_plan_make(model, &options, &w.plan), TR_OK);
@@ -348,7 +349,7 @@ static void selective_keeps_nothing_more(void **state) {
     tr_model *model = random_model(seed);
     tr__value_plan none, selective;
     if (!model) continue;
-    tr__value_options options = {.type = TR_F32, .rows = ROWS, .gradients = 1};
+    tr__value_options options = {.type = TR_F32, .rows = ROWS, .whole = 1};
     assert_int_equal(tr__value_plan_make(model, &options, &none), TR_OK);
     options.recompute = TR_RECOMPUTE_SELECTIVE;
     assert_int_equal(tr__value_plan_make(model, &options, &selective), TR_OK);
@@ -389,7 +390,7 @@ static void gpt2_reads_what_was_written(void **state) {
 static void temporaries_do_not_grow_with_depth(void **state) {
   (void)state;
   size_t size[2];
-  tr__value_options options = {.type = TR_F32, .rows = 64, .gradients = 1};
+  tr__value_options options = {.type = TR_F32, .rows = 64, .whole = 1};
   for (int k = 0; k < 2; k++) {
     tr_gpt2_config config;
     tr_model *model;

@@ -19,11 +19,11 @@ typedef struct hand {
   uint32_t *put[2], *promised[2]; // [S m], forward and backward
 } hand;
 
-static size_t hand_at(const hand *h, int stage, int microbatch) {
+static inline size_t hand_at(const hand *h, int stage, int microbatch) {
   return (size_t)stage * (size_t)h->schedule->m + (size_t)microbatch;
 }
 
-static tr_op hand_op(tr_op_kind kind, int stage, int microbatch, int chunk) {
+static inline tr_op hand_op(tr_op_kind kind, int stage, int microbatch, int chunk) {
   return (tr_op){.kind = (uint8_t)kind,
                  .lane = kind == TR_OP_SEND || kind == TR_OP_RECV ? TR_LANE_COMM : TR_LANE_COMPUTE,
                  .stage = (uint16_t)stage,
@@ -32,7 +32,7 @@ static tr_op hand_op(tr_op_kind kind, int stage, int microbatch, int chunk) {
                  .peer = -1};
 }
 
-static uint32_t hand_append(tr_program *p, tr_op op, const uint32_t *after, uint32_t nafter) {
+static inline uint32_t hand_append(tr_program *p, tr_op op, const uint32_t *after, uint32_t nafter) {
   if (p->nop == p->op_capacity) {
     p->op_capacity = p->op_capacity ? 2 * p->op_capacity : 64;
     p->op = realloc(p->op, p->op_capacity * sizeof *p->op);
@@ -45,7 +45,7 @@ static uint32_t hand_append(tr_program *p, tr_op op, const uint32_t *after, uint
   return p->nop++;
 }
 
-static uint16_t hand_ring(tr_program *p, tr_ring ring) {
+static inline uint16_t hand_ring(tr_program *p, tr_ring ring) {
   for (int i = 0; i < p->nring; i++)
     if (p->ring[i].stage == ring.stage && p->ring[i].role == ring.role && p->ring[i].direction == ring.direction &&
         p->ring[i].peer == ring.peer)
@@ -60,7 +60,7 @@ typedef struct hand_half {
   int back, weights, stage, microbatch;
 } hand_half;
 
-static int hand_halves(const tr_pass *pass, hand_half half[2]) {
+static inline int hand_halves(const tr_pass *pass, hand_half half[2]) {
   half[0] = (hand_half){pass->kind != TR_OP_F && pass->kind != TR_OP_X, pass->kind == TR_OP_W, pass->stage,
                         pass->microbatch};
   half[1] = (hand_half){1, 0, pass->back_stage, pass->back_microbatch};
@@ -68,7 +68,7 @@ static int hand_halves(const tr_pass *pass, hand_half half[2]) {
 }
 
 // Whether the input of a half is there or promised; *recv is the operation to wait for, plus 1 (0: none).
-static int hand_ready(const hand *h, int rank, hand_half half, uint32_t *recv) {
+static inline int hand_ready(const hand *h, int rank, hand_half half, uint32_t *recv) {
   const int from = half.stage + (half.back ? 1 : -1);
   *recv = 0;
   if (half.weights || from < 0 || from >= h->schedule->S) return 1;
@@ -78,7 +78,7 @@ static int hand_ready(const hand *h, int rank, hand_half half, uint32_t *recv) {
   return *recv != 0;
 }
 
-static void hand_send(hand *h, int rank, hand_half half, uint32_t pass) {
+static inline void hand_send(hand *h, int rank, hand_half half, uint32_t pass) {
   const tr_schedule *s = h->schedule;
   const int to = half.stage + (half.back ? -1 : 1);
   if (half.weights) return;
@@ -101,7 +101,7 @@ static void hand_send(hand *h, int rank, hand_half half, uint32_t pass) {
   h->promised[half.back][hand_at(h, to, half.microbatch)] = 1 + hand_append(&h->program[peer], recv, NULL, 0);
 }
 
-static int hand_step(hand *h, int rank) {
+static inline int hand_step(hand *h, int rank) {
   const tr_schedule *s = h->schedule;
   if (h->cursor[rank] == s->begin[rank + 1]) return 0;
   const tr_pass *pass = &s->pass[h->cursor[rank]];
@@ -122,7 +122,7 @@ static int hand_step(hand *h, int rank) {
 }
 
 // Returns 0 when the lists wait for each other; the programs are there as far as they go.
-static int hand_lower(const tr_schedule *schedule, hand *h) {
+static inline int hand_lower(const tr_schedule *schedule, hand *h) {
   const size_t p = (size_t)schedule->p, passes = (size_t)schedule->S * (size_t)schedule->m;
   *h = (hand){.schedule = schedule,
               .program = calloc(p, sizeof *h->program),
@@ -145,7 +145,7 @@ static int hand_lower(const tr_schedule *schedule, hand *h) {
   return 1;
 }
 
-static void hand_free(hand *h) {
+static inline void hand_free(hand *h) {
   for (int r = 0; r < h->schedule->p; r++) {
     free(h->program[r].op);
     free(h->program[r].edge);

@@ -32,10 +32,10 @@ typedef struct sc_case {
   tr_sim_result result, hand_result;
 } sc_case;
 
-static int64_t sc_ticks(double units) { return llround(units * SC_TICKS); }
-static double sc_units(int64_t ticks) { return (double)ticks / SC_TICKS; }
+static inline int64_t sc_ticks(double units) { return llround(units * SC_TICKS); }
+static inline double sc_units(int64_t ticks) { return (double)ticks / SC_TICKS; }
 
-static void sc_row(const sc_costs *c, double times, int64_t row[TR_OP_KIND_COUNT]) {
+static inline void sc_row(const sc_costs *c, double times, int64_t row[TR_OP_KIND_COUNT]) {
   memset(row, 0, sizeof *row * TR_OP_KIND_COUNT);
   row[TR_OP_F] = sc_ticks(c->f * times);
   row[TR_OP_B] = sc_ticks((c->b + c->w) * times);
@@ -44,7 +44,7 @@ static void sc_row(const sc_costs *c, double times, int64_t row[TR_OP_KIND_COUNT
   row[TR_OP_X] = c->pair > 0 ? sc_ticks(c->pair * times) : -1;
 }
 
-static void sc_compare(const sc_case *c) {
+static inline void sc_compare(const sc_case *c) {
   const tr_sim_result *a = &c->result, *b = &c->hand_result;
   assert_int_equal(a->makespan, b->makespan);
   assert_int_equal(a->span_idle, b->span_idle);
@@ -61,7 +61,8 @@ static void sc_compare(const sc_case *c) {
 }
 
 // `slow` scales the costs of stages, NULL: all alike.
-static void sc_run_scaled(const tr_schedule_spec *spec, const sc_costs *costs, const double *slow, sc_case *c) {
+static inline void sc_run_scaled(const tr_schedule_spec *spec, const sc_costs *costs, const double *slow,
+                                 sc_case *c) {
   static int64_t row[SC_STAGES][TR_OP_KIND_COUNT];
   if (tr_schedule_build(spec, &c->schedule) < 0) fail_msg("%s", tr_status_text());
   const int nstage = slow ? c->schedule.S : 1;
@@ -79,11 +80,11 @@ static void sc_run_scaled(const tr_schedule_spec *spec, const sc_costs *costs, c
   sc_compare(c);
 }
 
-static void sc_run(const tr_schedule_spec *spec, const sc_costs *costs, sc_case *c) {
+static inline void sc_run(const tr_schedule_spec *spec, const sc_costs *costs, sc_case *c) {
   sc_run_scaled(spec, costs, NULL, c);
 }
 
-static void sc_free(sc_case *c) {
+static inline void sc_free(sc_case *c) {
   tr_sim_result_destroy(&c->result);
   tr_sim_result_destroy(&c->hand_result);
   tr_sim_programs_destroy(&c->programs);
@@ -92,7 +93,7 @@ static void sc_free(sc_case *c) {
 }
 
 // The makespan alone, in units.
-static double sc_makespan(const tr_schedule_spec *spec, const sc_costs *costs) {
+static inline double sc_makespan(const tr_schedule_spec *spec, const sc_costs *costs) {
   sc_case c;
   sc_run(spec, costs, &c);
   const double makespan = sc_units(c.result.makespan);
@@ -100,8 +101,8 @@ static double sc_makespan(const tr_schedule_spec *spec, const sc_costs *costs) {
   return makespan;
 }
 
-static void sc_expect(const char *what, const tr_schedule_spec *spec, const sc_costs *costs, double got,
-                      double want) {
+static inline void sc_expect(const char *what, const tr_schedule_spec *spec, const sc_costs *costs, double got,
+                             double want) {
   if (fabs(got - want) > 1e-9)
     fail_msg("%s p %d m %d v %d, costs %g %g %g pair %g, latency %g, occupancy %g: %s is %.9g, not %.9g", spec->name,
              spec->p, spec->m, spec->v, costs->f, costs->b, costs->w, costs->pair, costs->latency, costs->occupancy,

@@ -25,8 +25,8 @@ static void gpipe_and_1f1b(void **state) {
   const sc_costs costs = {.f = 1, .b = 2};
   expect_text("gpipe", 4, 8, &costs, SC_TICKS,
               "GPU0 |01234567.........aabbccddeeffgghh|\n"
-              "GPU1 |.01234567.......aabbccddeeffgghh..|\n"
-              "GPU2 |..01234567.....aabbccddeeffgghh....|\n"
+              "GPU1 |.01234567......aabbccddeeffgghh..|\n"
+              "GPU2 |..01234567...aabbccddeeffgghh....|\n"
               "GPU3 |...01234567aabbccddeeffgghh......|\n" +
                   0);
   expect_text("1f1b", 4, 8, &costs, SC_TICKS,
@@ -65,10 +65,10 @@ static void coarse_and_fine_ticks(void **state) {
   (void)state;
   const sc_costs costs = {.f = 1, .b = 2, .latency = 0.5};
   expect_text("gpipe", 2, 2, &costs, SC_TICKS / 2,
-              "GPU0 |0011......aaaabbbb|\n"
-              "GPU1 |...0011aaaabbbb...|\n");
+              "GPU0 |0011........aaaabbbb|\n"
+              "GPU1 |...0011aaaabbbb.....|\n");
   expect_text("gpipe", 2, 2, &costs, 2 * SC_TICKS,
-              "GPU0 |0..ab|\n"
+              "GPU0 |1..ab|\n"
               "GPU1 |.1ab.|\n");
 }
 

@@ -158,10 +158,10 @@ static void check_counts(const job *j, int ranks) {
   check(p, "residual backward", "bytes", 0);
   // Rows of the token and the position table, and what comes out.
   check(p, "embedding forward", "bytes", passes * (2 * MICRO * SEQUENCE + SEQUENCE) * WIDTH * 4);
-  check(p, "UPDATE", "bytes", (double)j->plan.layout.total * 7 * 4 * STEPS);
-  check(p, "NORM", "bytes", (double)j->plan.layout.total * 4 * STEPS);
-  check(p, "REDUCE gradients", "bytes", (double)j->plan.layout.total * 4 * STEPS);
-  check(p, "REDUCE gradients", "calls", (double)j->plan.program.nbucket * STEPS);
+  check(p, "UPDATE", "bytes", (double)j->plan.part[0].layout.total * 7 * 4 * STEPS);
+  check(p, "NORM", "bytes", (double)j->plan.part[0].layout.total * 4 * STEPS);
+  check(p, "REDUCE gradients", "bytes", (double)j->plan.part[0].layout.total * 4 * STEPS);
+  check(p, "REDUCE gradients", "calls", (double)j->plan.part[0].program.nbucket * STEPS);
   assert_true(number(row(p, "REDUCE gradients"), "under_way_seconds") > 0);
 }
 
@@ -195,7 +195,7 @@ static void others(void **state) {
   const json_t *p = json_array_get(j.profiles, 2);
   double tokens = (double)STEPS * BATCH * SEQUENCE;
   check(p, "swiglu forward", "bytes", tokens * LAYERS * 3 * 32 * 2);
-  check(p, "UPDATE", "bytes", (double)j.plan.layout.total * (3 * 4 + 2) * STEPS);
+  check(p, "UPDATE", "bytes", (double)j.plan.part[0].layout.total * (3 * 4 + 2) * STEPS);
   check(p, "rmsnorm forward", "calls", (double)STEPS * BATCH / MICRO * (2 * LAYERS + 1));
   job_close(&j);
 }
@@ -209,14 +209,15 @@ static void owned_parts(void **state) {
   job_run(&j, arguments);
   check_tables(&j);
   const json_t *p = json_array_get(j.profiles, 2);
-  for (int b = 0; b < j.plan.program.nbucket; b++) {
-    const tr_bucket *bucket = &j.plan.program.bucket[b];
-    tr_layout_own(&j.plan.layout, bucket->unit_begin, bucket->unit_end, 2, 0, &first, &own);
+  for (int b = 0; b < j.plan.part[0].program.nbucket; b++) {
+    const tr_bucket *bucket = &j.plan.part[0].program.bucket[b];
+    tr_layout_own(&j.plan.part[0].layout, bucket->unit_begin, bucket->unit_end, 2, 0, &first, &own);
     sum += own;
   }
   check(p, "UPDATE", "bytes", (double)sum * 7 * 4 * STEPS);
-  check(p, "REDUCE gradients", "bytes", (double)j.plan.layout.total * 2 * STEPS);
-  check(p, "NORM", "bytes", (double)tr_layout_blocks(&j.plan.layout, j.plan.layout.nunit) * 8 * STEPS);
+  check(p, "REDUCE gradients", "bytes", (double)j.plan.part[0].layout.total * 2 * STEPS);
+  check(p, "NORM", "bytes",
+        (double)tr_layout_blocks(&j.plan.part[0].layout, j.plan.part[0].layout.nunit) * 8 * STEPS);
   check(p, "GATHER weights", "calls", STEPS);
   check(p, "GATHER packed weights", "calls", STEPS);
   check(p, "REDUCE valid tokens", "calls", STEPS);

@@ -72,6 +72,16 @@ typedef struct tr_run_options {
 } tr_run_options;
 void tr_run_options_init(tr_run_options *options);
 
+// What lowering needs to know of a model, or of a rank's part of one. `layout` outlives it.
+typedef struct tr_run_step_model {
+  tr_step_model model; // of the lists below
+  int *unit_last_piece, *unit_chunk_piece, *tied;
+  int *chunk_piece; // [2 ranges] for tr_program_build_pipeline
+  tr_step_use *use;
+} tr_run_step_model;
+tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout, tr_run_step_model *out);
+void tr_run_step_model_free(tr_run_step_model *model);
+
 // The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
 // as the model has units. recompute=full: all that is written inside a unit, but the last; selective: what cheap pieces
 // write, where no value is kept for their sake alone.

@@ -45,7 +45,7 @@ typedef struct tr_sim_rank {
   int64_t busy, first, last; // ticks of compute; when the first operation starts and the last ends
   int64_t wait_message;      // of the idle ticks between them: with the message that is waited for on its way
   int peak_w, peak_i;        // chunks alive at once, until W and until I (tr_hold)
-  int parked;                // most messages that had arrived and were not read yet, over all channels
+  int parked;                // most messages that were there at once, from their arrival to the start of their reader
 } tr_sim_rank;
 
 typedef struct tr_sim_result {

@@ -122,8 +122,7 @@ typedef struct tr_train_part {
   const tr_model *model; // a part of the plan's, or that itself
   tr_model *own;         // the same when it is a part, else NULL
   tr_layout layout;
-  int nchunk;
-  int *chunk_piece;            // [2 nchunk] pieces of the part's model that each of its stages has
+  int nchunk;                  // stages that it has
   tr_model_boundary *boundary; // [nchunk]
   tr_step_options step;        // the plan's, with
   tr_step_range *recompute;    // [step.nrecompute]
@@ -143,12 +142,12 @@ typedef struct tr_train_plan {
   char tokenizer_path[4096];      // of its tokenizer.json; "": byte or none
   int32_t end;                    // the token that ends a document, -1: none
   tr_source *source;              // read by all ranks of this machine
-  tr_model *model;      // the whole
-  tr_schedule schedule; // of a pipeline; p 0: there is none
-  int *stage_piece;     // [S + 1] where its stages begin, and the end
-  int *stage_layers;    // [S]
-  tr_train_part *part;  // [mesh.degree[TR_AXIS_PP]]
-  tr_step_options step; // what all parts have in common
+  tr_model *model;                // the whole
+  tr_schedule schedule;           // of a pipeline; p 0: there is none
+  int *stage_piece;               // [S + 1] where its stages begin, and the end
+  int *stage_layers;              // [S]
+  tr_train_part *part;            // [mesh.degree[TR_AXIS_PP]]
+  tr_step_options step;           // what all parts have in common
   tr_mesh_spec mesh;
   tr_launch_place place; // size 0: nobody else starts the ranks
   int local;             // ranks on this host
@@ -157,19 +156,19 @@ typedef struct tr_train_plan {
   int micro, accumulation;
   char micro_text[96]; // batch.micro=auto: what kept it from being larger; "": it was given
   int nthread;
-  int progress;          // draw progress bars
-  int64_t steps;         // of the whole run
-  int64_t samples;       // training samples per epoch
-  int64_t limit;         // global samples of the whole run, -1: steps decide
-  int64_t val_samples;   // validation samples there are
-  int64_t eval_samples;  // of which each evaluation uses so many
-  size_t save_nbyte;     // buffer of a rank's share of a checkpoint, at most
-  size_t arena_nbyte;    // shared memory per rank, at most
-  size_t once_nbyte;     // shared memory that exists once for all ranks that have the same weights, all of it together
-  size_t talk_nbyte;     // what ranks talk through
-  size_t rank_nbyte;     // predicted memory of the largest rank, its shared part included, but for what exists once
-  int largest;           // its place in the pipeline
-  size_t total_nbyte;    // of all ranks together
+  int progress;         // draw progress bars
+  int64_t steps;        // of the whole run
+  int64_t samples;      // training samples per epoch
+  int64_t limit;        // global samples of the whole run, -1: steps decide
+  int64_t val_samples;  // validation samples there are
+  int64_t eval_samples; // of which each evaluation uses so many
+  size_t save_nbyte;    // buffer of a rank's share of a checkpoint, at most
+  size_t arena_nbyte;   // shared memory per rank, at most
+  size_t once_nbyte;    // shared memory that exists once for all ranks that have the same weights, all of it together
+  size_t talk_nbyte;    // what ranks talk through
+  size_t rank_nbyte;    // predicted memory of the largest rank, its shared part included, but for what exists once
+  int largest;          // its place in the pipeline
+  size_t total_nbyte;   // of all ranks together
   char memory_text[480]; // its breakdown
 } tr_train_plan;
 

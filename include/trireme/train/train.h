@@ -37,9 +37,18 @@
 // returns.
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
 
-// Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, ranks and observers, which
-// the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL: none.
+// Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, communicator, groups and
+// observers, which the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL:
+// none.
 void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *out);
+// The groups of a rank; those that a plan does not need are NULL. Open is collective over all ranks.
+typedef struct tr_train_groups {
+  tr_group *dp, *pp; // along the mesh
+  tr_group *grads;   // whose gradients are summed, where that is not dp
+  tr_group *tied;    // who shares a parameter with another stage
+} tr_train_groups;
+tr_status tr_train_groups_open(const tr_train_plan *plan, tr_comm *comm, tr_train_groups *out);
+void tr_train_groups_close(tr_train_groups *groups);
 // Which of those that sum their gradients together a rank is; step.dp of the plan is how many they are.
 int tr_train_gradient_place(const tr_train_plan *plan, int rank);
 tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
