@@ -176,6 +176,15 @@ static tr_status bind_program(tr_run *run) {
   return tr__run_queues_make(run);
 }
 
+// Operations under way at once: how many there are depends on time, so room for all is taken now.
+static tr_status reserve_operations(const tr_run *run) {
+  const tr_program *program = run->options.program;
+  int nmessage = 0;
+  for (int r = 0; r < run->nring; r++) nmessage += program->ring[r].peer < 0 ? 0 : program->ring[r].slots;
+  if (run->grads && program) TR_TRY(tr_group_reserve(run->grads, program->nbucket + 4));
+  return run->options.pp ? tr_group_reserve(run->options.pp, nmessage + 4) : TR_OK;
+}
+
 static tr_status bind(tr_run *run) {
   const tr_run_options *o = &run->options;
   tr_run_memory need;
@@ -190,6 +199,7 @@ static tr_status bind(tr_run *run) {
   TR_TRY(bind_packed(run));
   TR_TRY(tr__norm_bind(run));
   TR_TRY(tr__tied_bind(run));
+  TR_TRY(reserve_operations(run));
   TR_TRY(tr_compute_open(o->kernels, o->pool, &run->scratch, &run->compute));
   run->inline_compute = run->compute;
   run->inline_compute.pool = NULL;
