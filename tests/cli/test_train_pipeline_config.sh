@@ -39,7 +39,7 @@ refuse 'parallel.pp: 8 stages .* need as many layers, the model has 4; parallel.
 refuse 'parallel.stages: layers "2,1" makes 3 layers; the model has 4' -n 2 parallel.pp=2 parallel.stages=2,1
 refuse 'parallel.stages: layers "2,1,1" has 3 counts for 2 stages' -n 2 parallel.pp=2 parallel.stages=2,1,1
 refuse 'parallel.stages: ' -n 3 parallel.pp=3 parallel.stages=2,0,2
-for bad in 2,x '' 2, -1,5 2.5,1.5 5; do
+for bad in 2,x '' '2,' -1,5 2.5,1.5 5; do
   refuse 'parallel.stages: layers ' -n 2 parallel.pp=2 parallel.stages="$bad"
 done
 
