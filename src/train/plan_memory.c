@@ -20,7 +20,7 @@ static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, 
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
-      .lists = memory->tables + state_lists};
+      .lists = memory->tables + state_lists + tr__bubble_bytes(plan)};
 }
 
 // Of a rank in one place of the pipeline, but for its share of a save.
@@ -90,7 +90,6 @@ static tr_status save_sizes(const tr_train_plan *plan, size_t *most, size_t *all
 }
 
 tr_status tr__plan_memory(tr_train_plan *plan) {
-  enum { GROUPS = 2, PIPELINE_GROUPS = 5 };                                          // that of all ranks, and dp
   const size_t ranks = (size_t)plan->config->run.ranks, local = (size_t)plan->local; // each host has its own memory
   const int pp = plan->mesh.degree[TR_AXIS_PP], dp = plan->mesh.degree[TR_AXIS_DP];
   size_t save[RANKS] = {0}, saves, lists, sum = 0;
@@ -109,7 +108,7 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
     plan->largest = place;
     largest = memory;
   }
-  plan->talk_nbyte = tr_launch_bytes((int)ranks, pp > 1 ? PIPELINE_GROUPS : GROUPS);
+  plan->talk_nbyte = tr_launch_bytes((int)ranks, tr__plan_groups(plan));
   plan->total_nbyte = sum / ranks * local + saves / ranks * local + plan->once_nbyte + plan->talk_nbyte;
   describe(plan, &largest, save[plan->largest]);
   return TR_OK;

@@ -46,7 +46,8 @@ done
 # ---- what else does not go together
 refuse 'comm.grad_sync: every is not for pipelines' -n 2 parallel.pp=2 comm.grad_sync=every
 refuse 'precision.stage_wire: f32 would carry no more' -n 2 parallel.pp=2 precision.compute=bf16 precision.stage_wire=f32
-refuse 'parallel.zero: .*2 is out of range' -n 2 parallel.pp=2 parallel.zero=2
+refuse 'parallel.zero: 2 gives gradients up after every micro-batch, and a pipeline .parallel.pp=2. adds to them' -n 2 parallel.pp=2 parallel.zero=2
+refuse 'parallel.zero: 3 is not in this version; 1 would work' -n 2 zero_stage=3
 
 # ---- what a plan says
 shows() { # NAME REGEX ARGUMENTS
