@@ -5,6 +5,7 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "trireme/base/text.h"
+#include "trireme/plan/pipeline.h"
 #include "trireme/train/config.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,8 @@ void tr__plan_case_text(const tr_plan *p, char *out, size_t nbyte) {
   snprintf(out, nbyte, "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s",
            (long long)p->tp, (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp,
            (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute]);
+  size_t n = strlen(out);
+  if (p->schedule && n < nbyte) snprintf(out + n, nbyte - n, ", schedule %s", p->schedule);
 }
 
 // ---- clusters
@@ -75,6 +78,7 @@ tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequ
 typedef struct run_file { // train's settings first: its table's offsets hold
   tr_train_config train;
   int64_t vpp, ep, devices;
+  double imbalance;
   char *cluster;
 } run_file;
 
@@ -86,6 +90,12 @@ static const tr_option more_rows[] = {
      .def = "1",
      .min = 1,
      .max = 1 << 16},
+    {.path = "plan.imbalance",
+     .type = TR_OPTION_REAL,
+     .offset = offsetof(run_file, imbalance),
+     .def = "1",
+     .min = 1,
+     .max = 1e4},
     {.path = "plan.cluster", .type = TR_OPTION_STRING, .offset = offsetof(run_file, cluster), .def = ""},
     {.path = "plan.devices",
      .type = TR_OPTION_INT,
@@ -141,7 +151,7 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   const tr_train_config *t = &f->train;
   p->tp = t->parallel.tp, p->pp = t->parallel.pp, p->cp = t->parallel.cp;
   p->vpp = f->vpp, p->ep = f->ep, p->zero = (int)t->parallel.zero;
-  p->sequence_parallel = p->tp > 1;
+  tr_plan_follow_degrees(p);
   double inner = (double)p->tp * (double)p->pp * (double)p->cp;
   int changed = by_argument(o, "parallel.tp") || by_argument(o, "parallel.pp") || by_argument(o, "parallel.cp") ||
                 by_argument(o, "plan.devices");
@@ -161,6 +171,22 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   return TR_OK;
 }
 
+// Chunks are plan.vpp's, or parallel.chunks', or the two of a schedule that has several stages per rank. 1f1b and interleaved are
+// one schedule that chunks choose; others go by their names.
+static void set_schedule(const run_file *f, const tr_options *o, tr__plan_case *c) {
+  static const char *const looped[] = {"interleaved", "interleaved_flex", "looped_bfs", "interleaved_zb"};
+  const char *name = f->train.parallel.schedule;
+  tr_plan *p = &c->plan;
+  int is_looped = 0, by_chunks = strcmp(name, "1f1b") == 0 || strcmp(name, "interleaved") == 0;
+  if (p->pp == 1) return;
+  for (size_t i = 0; i < sizeof looped / sizeof *looped; i++) is_looped |= strcmp(name, looped[i]) == 0;
+  if (!tr_options_is_set(o, "plan.vpp") && is_looped)
+    p->vpp = f->train.parallel.chunks > 0 ? f->train.parallel.chunks : 2;
+  if (by_chunks) return;
+  snprintf(c->schedule, sizeof c->schedule, "%s", name);
+  p->schedule = c->schedule;
+}
+
 static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
   int64_t all = c->hosts * c->host_devices, inner = p->tp * p->pp * p->cp;
   if (inner > all || all % inner != 0)
@@ -177,20 +203,45 @@ static void fill_micro(tr__plan_case *c) {
   for (p->micro = micro > 0 ? micro : 1; p->micro > 1; p->micro--) {
     tr_prediction x;
     if (share % p->micro != 0) continue;
-    tr_predict(p, &c->model, &c->cluster, &x);
-    if (x.fits) return;
+    if (tr_predict_simulated(p, &c->model, &c->cluster, &x) == TR_OK && x.fits) return;
   }
 }
 
-static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c) {
+// Settings of a described model that is only planned; those of others are train's business.
+static void change_sizes(const tr_train_config *t, const tr_options *o, tr_workload *w) {
+  const struct {
+    const char *path;
+    int64_t value, *to;
+  } row[] = {{"model.layers", t->model.layers, &w->layers}, {"model.width", t->model.width, &w->width},
+             {"model.heads", t->model.heads, &w->heads},    {"model.heads_kv", t->model.heads_kv, &w->heads_kv},
+             {"model.ffn", t->model.ffn, &w->ffn},          {"model.vocab", t->model.vocab, &w->vocab},
+             {"model.window", t->model.window, &w->window}, {"model.head_dim", t->model.head_dim, &w->head_dim}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    if (tr_options_is_set(o, row[i].path)) *row[i].to = row[i].value;
+}
+
+static tr_status settle_model(const run_file *f, const tr_options *o, tr_workload *out) {
+  const tr_train_config *t = &f->train;
   tr_arch arch;
+  int planned_only = 0;
+  if (*t->model.from && tr_workload_load(t->model.from, out, &planned_only) == TR_OK && planned_only) {
+    change_sizes(t, o, out);
+  } else {
+    TR_TRY(tr_train_arch(t, o, &arch));
+    *out = tr_workload_from_arch(&arch);
+  }
+  out->imbalance = f->imbalance;
+  return TR_OK;
+}
+
+static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c) {
   int64_t devices;
   const tr_train_config *t = &f->train;
-  TR_TRY(tr_train_arch(t, o, &arch));
-  c->model = tr_workload_from_arch(&arch);
+  TR_TRY(settle_model(f, o, &c->model));
   tr_plan_init(&c->plan);
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));
+  set_schedule(f, o, c);
   if (!*f->cluster)
     return tr_error(TR_ERR_CONFIG,
                     "plan.cluster is missing: the plan has to say what it is for; --cluster NAME does");

@@ -12,6 +12,7 @@ typedef struct tr__plan_case {
   char model_name[256], cluster_name[256];
   tr_workload model;
   tr_cluster cluster; // cut to the devices that the plan takes
+  char schedule[32];  // what plan.schedule points to, if it is set
   tr_plan plan;
 } tr__plan_case;
 

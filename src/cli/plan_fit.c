@@ -40,9 +40,10 @@ static tr_status print_help(void) {
       "usage: trireme plan fit --cluster C [--model M ...] [--batch TOKENS] [--seq S] [--devices N]\n"
       "                        [--precision bf16|fp8] [--json]\n\n"
       "List what can be trained on a cluster and with which means, from whole copies to all that the search knows:\n"
-      "for every model the first means with which it fits, and the memory of the fullest device with each; for every "
-      "means\n"
-      "the largest model. A model that does not fit has the memory of its smallest plan in parentheses.\n\n"
+      "for every model the first means with which it fits and its fastest plan, and the memory of the smallest plan "
+      "with "
+      "each;\n"
+      "for every means the largest model.\n\n"
       "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
       "  --model M        a preset, a config.json or a folder; may be repeated (all presets)\n"
       "  --batch TOKENS   of a step, or sequences as in 1024seq (a sequence per device)\n"
@@ -129,7 +130,8 @@ static void memory_cell(const tr_means_result *r, char *out, size_t nbyte) {
 
 static void print_wall(const job *j, tr_text *out) {
   tr_text_append(out,
-                 "\nGB of a device's %.4g with each means; in parentheses what the smallest plan would take\n  %-18s",
+                 "\nGB that the smallest plan with each means takes of a device's %.4g; in parentheses what does not "
+                 "fit\n  %-18s",
                  j->cluster.device.memory_gib * 1.073741824, "model");
   for (int m = 0; m < TR_MEANS_COUNT; m++) tr_text_append(out, " %*s", 17, tr_means_name((tr_means)m));
   tr_text_append(out, "\n");
@@ -165,22 +167,23 @@ static void report_models(const job *j, tr__plan_report *out) {
     const tr_prediction *x = &r->entry.prediction;
     tr__plan_case_text(&r->entry.plan, plan, sizeof plan);
     tr_text_append(&out->text, "  %-18s %10s  %-17s %6.4g GB %8.4g s %10.0f %4.1f %%  %s\n", name, params,
-                   tr_means_name((tr_means)m), r->bytes / 1e9, x->step, x->tokens_per_device, 100 * x->mfu, plan);
+                   tr_means_name((tr_means)m), x->memory.process / 1e9, x->step, x->tokens_per_device, 100 * x->mfu,
+                   plan);
   }
   print_wall(j, &out->text);
 }
 
 static json_t *json_means(const tr_means_result *r, int m) {
   json_t *o = json_pack("{s:s, s:b, s:b, s:o}", "means", tr_means_name((tr_means)m), "exists", r->exists, "fits",
-                        r->fits, "memory_bytes", isfinite(r->bytes) ? json_real(r->bytes) : json_null());
+                        r->fits, "smallest_bytes", isfinite(r->bytes) ? json_real(r->bytes) : json_null());
   const tr_plan *p = &r->entry.plan;
   const tr_prediction *x = &r->entry.prediction;
   if (o && r->fits)
     json_object_update_new(o,
-                           json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:s,s:f,s:f,s:f}", "tp", p->tp, "pp", p->pp,
-                                     "vpp", p->vpp, "dp", p->dp, "cp", p->cp, "ep", p->ep, "zero", p->zero, "micro",
-                                     p->micro, "recompute", tr__plan_recompute_name(p->recompute), "step_s", x->step,
-                                     "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device));
+                           json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:s,s:f,s:f,s:f,s:f}", "tp", p->tp, "pp",
+                                     p->pp, "vpp", p->vpp, "dp", p->dp, "cp", p->cp, "ep", p->ep, "zero", p->zero,
+                                     "micro", p->micro, "recompute", tr__plan_recompute_name(p->recompute), "step_s",
+                                     x->step, "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device));
   return o;
 }
 

@@ -8,14 +8,16 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/plan/pipeline.h"
 #include "trireme/plan/search.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct request {
   const char *model, *cluster, *batch, *write, *pareto, *overhead;
-  double price;
+  double price, imbalance;
   int64_t sequence, devices, top;
   int number, json, explain;
   tr__argument_list fix;
@@ -36,6 +38,7 @@ static void print_help(void) {
       "repeated\n"
       "  --overhead P:S   a model of P parameters was seen to spend the share S (0 to 1) in communication: is that "
       "so here?\n"
+      "  --imbalance F    rows of the fullest rank's experts over the mean (default 1: even)\n"
       "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
       "  --pareto WHAT    instead: the plans that none beats in all of WHAT, some of time,memory,cost; with cost, "
       "on\n"
@@ -61,6 +64,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
       {.name = "--overhead", .kind = TR__ARGUMENT_TEXT, .out = &r->overhead},
       {.name = "--pareto", .kind = TR__ARGUMENT_TEXT, .out = &r->pareto},
+      {.name = "--imbalance", .kind = TR__ARGUMENT_REAL, .out = &r->imbalance, .min = 1, .max = 1e4},
       {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &r->price, .min = 0, .max = 1e4},
       {.name = "--write", .kind = TR__ARGUMENT_TEXT, .out = &r->write},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
@@ -132,21 +136,34 @@ static void print_rounding(const request *r, const tr_search_options *o) {
          r->batch, (long long)even);
 }
 
-static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o, const tr_search_result *f,
-                        double seconds) {
+static void print_model(const request *r, const tr_workload *w) {
+  printf("model   %s: %.4gB parameters", r->model, tr_workload_params(w) / 1e9);
+  if (w->experts > 0)
+    printf(", %.3gB of them for a token (%lld of %lld experts)", tr_workload_active_params(w) / 1e9,
+           (long long)w->active, (long long)w->experts);
+  if (w->imbalance > 1) printf(", the fullest rank's experts get %.3g times the mean", w->imbalance);
+  printf("\n");
+  if (w->experts > 0 && w->imbalance <= 1)
+    printf("note    experts are taken to be evenly loaded; what routing really cost Qwen3-235B is --imbalance 1.5\n");
+}
+
+static void print_table(const request *r, const tr_workload *w, const tr_cluster *c, const tr_search_options *o,
+                        const tr_search_result *f, double seconds) {
   int64_t devices = c->hosts * c->host_devices;
-  printf(
-      "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n",
-      r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
-      (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
+  print_model(r, w);
+  printf("cluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n", c->name,
+         (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
+         (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
   print_rounding(r, o);
   printf("\n  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
-  printf("\n%lld plans predicted in %.0f ms; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie "
-         "within the\n"
-         "prediction's error (nine in ten runs of %s within %.0f %%) of the best.\n",
-         (long long)f->predicted, 1e3 * seconds, (long long)f->too_big, (long long)f->bounded, (long long)f->near,
-         c->device.name, 100 * c->device.fit.p90);
+  printf(
+      "\n%lld plans predicted in %.0f ms, the pipelines of the best %lld simulated; %lld do not fit, %lld groups of "
+      "plans\n"
+      "cannot be faster. %lld plans lie within the prediction's error (nine in ten runs of %s within %.0f %%) of the "
+      "best.\n",
+      (long long)f->predicted, 1e3 * seconds, (long long)f->simulated, (long long)f->too_big, (long long)f->bounded,
+      (long long)f->near, c->device.name, 100 * c->device.fit.p90);
 }
 
 static void print_split(const tr_prediction *x) {
@@ -176,25 +193,29 @@ static int by_knob(const void *a, const void *b) {
 }
 
 static void print_families(tr_search_result *f) {
-  printf("the best plan with each value of each knob, against the best of all\n");
+  double best = INFINITY;
+  for (size_t i = 0; i < f->nfamily; i++)
+    if (f->family[i].step > 0) best = fmin(best, f->family[i].step);
+  printf("the best plan with each value of each knob, against the best of all, by the closed forms\n");
   qsort(f->family, f->nfamily, sizeof *f->family, by_knob);
-  for (size_t i = 0; i < f->nfamily; i++) print_family(&f->family[i], f->top[0].prediction.step);
+  for (size_t i = 0; i < f->nfamily; i++) print_family(&f->family[i], best);
 }
 
 // What binds: the winner again with one resource doubled.
-static void print_helps(const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
+static tr_status print_helps(const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
   static const char *const name[] = {"compute", "memory bandwidth", "links in the host", "network"};
   printf("the best with twice the\n");
   for (int i = 0; i < 4; i++) {
     tr_cluster more = *c;
-    double term[TR_TERM_COUNT];
+    tr_prediction with = e->prediction;
     if (i == 0) more.device.peak_bf16 *= 2, more.device.peak_fp8 *= 2;
     if (i == 1) more.device.memory_gbs *= 2;
     if (i == 2) more.device.link_gbs *= 2;
     if (i == 3) more.network_gbit *= 2;
-    double step = tr_predict_step(&e->plan, w, &more, term);
-    printf("  %-18s %9.3f s, %+5.1f %%\n", name[i], step, 100 * (step / e->prediction.step - 1));
+    TR_TRY(tr_predict_simulated(&e->plan, w, &more, &with));
+    printf("  %-18s %9.3f s, %+5.1f %%\n", name[i], with.step, 100 * (with.step / e->prediction.step - 1));
   }
+  return TR_OK;
 }
 
 // ---- warnings
@@ -272,8 +293,9 @@ static tr_status print_json(const tr_search_result *f, const tr_law_warning warn
       json_array_append_new(warnings, json_pack("{s:s, s:f, s:s}", "name", warning[i].name, "number",
                                                 warning[i].number, "text", warning[i].text));
   for (size_t i = 0; i < f->n; i++) json_array_append_new(plans, json_entry(&f->top[i]));
-  json_t *all = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o}", "predicted", f->predicted, "too_big", f->too_big, "bounded",
-                          f->bounded, "within_error", f->near, "plans", plans, "warnings", warnings);
+  json_t *all =
+      json_pack("{s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "predicted", f->predicted, "simulated", f->simulated, "too_big",
+                f->too_big, "bounded", f->bounded, "within_error", f->near, "plans", plans, "warnings", warnings);
   char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
   tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the result");
   if (text) puts(text);
@@ -312,11 +334,11 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
   if (status == TR_OK && r->json) {
     status = print_json(found, warning);
   } else if (status == TR_OK) {
-    print_table(r, c, &options, found, seconds);
+    print_table(r, w, c, &options, found, seconds);
     if (r->explain) {
       print_split(&found->top[0].prediction);
       print_families(found);
-      print_helps(w, c, &found->top[0]);
+      status = print_helps(w, c, &found->top[0]);
     }
     for (int i = 0; i < WARNINGS; i++)
       if (warning[i].name) printf("\nwarning (%s): %s\n", warning[i].name, warning[i].text);
@@ -328,12 +350,13 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
 
 tr_status tr__plan_search(int argc, char **argv) {
   request r;
-  tr_arch arch;
+  tr_workload w;
   tr_cluster cluster;
   if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
   TR_TRY(parse(argc, argv, &r));
-  TR_TRY(tr_arch_load(r.model, &arch, NULL, 0));
-  tr_workload w = tr_workload_from_arch(&arch);
+  TR_TRY(tr_workload_load(r.model, &w, NULL));
+  w.imbalance = r.imbalance;
+  TR_TRY(tr_workload_check(&w));
   TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));
   if (r.price > 0) cluster.price_hour = r.price;
   tr_status status = r.pareto ? frontier(&r, &w, &cluster) : answer(&r, &w, &cluster);

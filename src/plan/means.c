@@ -50,53 +50,109 @@ static void fix(tr_means means, const tr_means_job *job, tr_search_options *o) {
   o->fixed_recompute = again ? TR_PLAN_RECOMPUTE_FULL : TR_PLAN_RECOMPUTE_NONE;
 }
 
-// A family whose one knob has a single value is no means of its own: a pipeline of one stage, shards on one rank.
-static int counts(tr_means means, const tr_plan *p) {
-  if (means == TR_MEANS_TENSOR) return p->tp > 1;
-  if (means == TR_MEANS_PIPELINE) return p->pp > 1;
-  if (means == TR_MEANS_TENSOR_PIPELINE) return p->tp > 1 && p->pp > 1;
-  return 1;
+// A family whose one knob has a single value is no means of its own: a pipeline of one stage. Tensor parallelism between hosts is
+// left to the search.
+static int counts(tr_means means, const tr_plan *p, const tr_cluster *c) {
+  if (means == TR_MEANS_ALL) return 1;
+  return (p->tp > 1) == has_tensor(means) && p->tp <= c->domain && (p->pp > 1) == has_pipeline(means);
 }
 
 typedef struct gathering {
   tr_means means;
+  const tr_cluster *cluster;
   tr_means_result *out;
 } gathering;
 
 static void take(void *user, const tr_search_entry *e) {
   const gathering *g = user;
-  tr_means_result *best = g->out;
-  if (!counts(g->means, &e->plan)) return;
-  if (best->fits && best->entry.prediction.step <= e->prediction.step) return;
-  *best = (tr_means_result){1, 1, e->prediction.memory.process, *e};
+  tr_means_result *r = g->out;
+  double bytes = e->prediction.memory.process;
+  if (!counts(g->means, &e->plan, g->cluster)) return;
+  if (!r->fits || bytes < r->bytes) r->bytes = bytes;
+  if (!r->fits || e->prediction.step < r->entry.prediction.step) r->entry = *e;
+  r->exists = r->fits = 1;
 }
 
 tr_status tr_means_try(tr_means means, const tr_workload *model, const tr_cluster *cluster, const tr_means_job *job,
                        tr_means_result *out) {
   tr_search_options o;
-  gathering g = {means, out};
+  gathering g = {means, cluster, out};
   *out = (tr_means_result){.bytes = NAN};
   if (shares(means) && cluster->hosts * cluster->host_devices == 1) return TR_OK;
   tr_search_result *found = malloc(sizeof *found);
   if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
   fix(means, job, &o);
-  if (means == TR_MEANS_TENSOR || has_pipeline(means)) o.visit = take, o.user = &g;
+  o.visit = take;
+  o.user = &g;
   tr_status status = tr_search(model, cluster, &o, found);
-  if (status == TR_OK && !o.visit) take(&g, &found->top[0]);
-  if (status == TR_ERR_PLAN || (status == TR_OK && !out->fits)) {
-    status = TR_OK;
-    out->exists = isfinite(found->lacking) != 0;
-    if (out->exists) out->bytes = cluster->device.memory_gib * 1073741824.0 + found->lacking;
+  if (!out->fits && isfinite(found->lacking)) {
+    out->bytes = tr_means_bytes(means, model, cluster, job->sequence);
+    out->exists = !isnan(out->bytes);
   }
   free(found);
-  return status;
+  return status == TR_ERR_PLAN ? TR_OK : status;
+}
+
+// ---- the smallest
+
+// What is free in a family: the devices that tensor, context and pipeline parallelism may take.
+typedef struct span {
+  int64_t tp, cp, pp;
+} span;
+
+static span span_of(tr_means m, const tr_workload *w, const tr_cluster *c, int64_t sequence) {
+  enum { TOKENS_LEAST = 512 };
+  const int all = m == TR_MEANS_ALL;
+  const int64_t context = sequence / TOKENS_LEAST > 1 ? sequence / TOKENS_LEAST : 1;
+  return (span){all             ? 2 * c->domain
+                : has_tensor(m) ? c->domain
+                                : 1,
+                all ? context : 1, all || has_pipeline(m) ? w->layers : 1};
+}
+
+// Of the plan with any of its ZeRO stages.
+static double bytes_of(tr_plan p, const tr_workload *w, const tr_cluster *c, int64_t devices, int all) {
+  double least = NAN;
+  p.dp = devices / (p.tp * p.pp * p.cp);
+  p.batch = p.dp * p.pp;
+  p.sequence_parallel = p.tp > 1;
+  for (int zero = all ? 0 : p.zero; zero <= (all ? 3 : p.zero); zero++) {
+    tr_footprint m;
+    p.zero = zero;
+    tr_predict_memory(&p, w, c, &m);
+    least = fmin(least, m.process);
+  }
+  return least;
+}
+
+double tr_means_bytes(tr_means means, const tr_workload *w, const tr_cluster *c, int64_t sequence) {
+  const int64_t devices = c->hosts * c->host_devices;
+  const span most = span_of(means, w, c, sequence);
+  const int all = means == TR_MEANS_ALL;
+  tr_search_options o;
+  double least = NAN;
+  fix(means, &(tr_means_job){.sequence = sequence, .batch = 1}, &o);
+  tr_plan p = o.fixed;
+  p.vpp = p.ep = p.micro = 1;
+  p.zero = o.fixed_zero;
+  p.recompute = all ? TR_PLAN_RECOMPUTE_FULL : (tr_plan_recompute)o.fixed_recompute;
+  for (p.tp = 1; p.tp <= most.tp && p.tp <= w->heads; p.tp++)
+    for (p.cp = 1; p.cp <= most.cp; p.cp++)
+      for (p.pp = 1; p.pp <= most.pp && p.tp * p.cp * p.pp <= devices; p.pp++) {
+        if (devices % (p.tp * p.cp * p.pp) || w->heads % p.tp || sequence % p.cp || !counts(means, &p, c)) continue;
+        least = fmin(least, bytes_of(p, w, c, devices, all));
+      }
+  return least;
 }
 
 // ---- the largest
 
 // 1 to 8 heads one by one, then in eights, which every tensor-parallel degree inside a host divides.
-static tr_workload shape(int step, int64_t vocab) {
-  int64_t heads = step <= HEADS_SINGLE ? step : (int64_t)HEADS_SINGLE * (step - HEADS_SINGLE + 1);
+static int64_t heads_of(int step) {
+  return step <= HEADS_SINGLE ? step : (int64_t)HEADS_SINGLE * (step - HEADS_SINGLE + 1);
+}
+
+tr_workload tr_means_shape(int64_t heads, int64_t vocab) {
   return (tr_workload){.layers = heads,
                        .width = 128 * heads,
                        .heads = heads,
@@ -110,7 +166,7 @@ static tr_workload shape(int step, int64_t vocab) {
 
 static tr_status fits(tr_means means, const tr_cluster *c, const tr_means_job *job, int step, int64_t vocab,
                       int *yes) {
-  tr_workload w = shape(step, vocab);
+  tr_workload w = tr_means_shape(heads_of(step), vocab);
   tr_means_result r;
   TR_TRY(tr_means_try(means, &w, c, job, &r));
   *yes = r.fits;
@@ -135,6 +191,6 @@ tr_status tr_means_largest(tr_means means, const tr_cluster *cluster, const tr_m
     TR_TRY(fits(means, cluster, job, middle, vocab, &yes));
     *(yes ? &good : &bad) = middle;
   }
-  *out = good ? shape(good, vocab) : (tr_workload){0};
+  *out = good ? tr_means_shape(heads_of(good), vocab) : (tr_workload){0};
   return TR_OK;
 }

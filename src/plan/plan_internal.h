@@ -20,8 +20,9 @@ typedef struct tr__links {
 tr__links tr__links_of(const tr_cluster *cluster, int64_t degree, int64_t stride);
 // Every rank ends up with (or starts from) `bytes` in all: a gather, or a reduction to shards.
 double tr__gather_time(const tr_cluster *cluster, tr__links group, double bytes);
-double tr__sum_time(const tr_cluster *cluster, tr__links group, double bytes);                 // all-reduce
-double tr__swap_time(const tr_cluster *cluster, tr__links group, double bytes, double copies); // all-to-all
+double tr__sum_time(const tr_cluster *cluster, tr__links group, double bytes); // all-reduce
+// All-to-all of the copies of tokens that go to experts, `bytes` of them on each rank.
+double tr__swap_time(const tr_cluster *cluster, tr__links group, double bytes, const tr_workload *model);
 double tr__send_time(const tr_cluster *cluster, int crosses, double bytes);
 // Rate of a group's gathers, and what one costs besides its bytes.
 double tr__gather_rate(const tr_cluster *cluster, tr__links group);
@@ -55,6 +56,12 @@ typedef struct tr__local {
 } tr__local;
 tr__local tr__local_params(const tr_plan *plan, const tr_workload *model, int64_t from, int64_t to);
 tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_t stage);
+// Memory of a rank of a stage that holds `flight` layers' worth of activations.
+void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int64_t stage,
+                     double flight, tr_footprint *out);
+// What follows from a step's terms: `rest` is all of them but the fixed one.
+void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
+                     tr_prediction *out);
 // Weights, gradients and optimizer states of the first stage.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);
 

@@ -7,9 +7,11 @@
 // around the best, no plan below can enter the result.
 #include "trireme/plan/search.h"
 #include "plan/plan_internal.h"
+#include "trireme/plan/pipeline.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { BINS = 16384, MICRO_MOST = 64, TOKENS_LEAST = 512 }; // fewer tokens per rank are no use
 static const double BIN = 0.002, BIN_FIRST = -14;           // of ln(seconds): a microsecond to decades
@@ -23,6 +25,7 @@ typedef struct search {
   double room;    // bytes of a device
   double lacking; // bytes that the smallest plan lacks
   double best;
+  size_t keep;         // how many plans
   int32_t steps[BINS]; // how many plans take how long
 } search;
 
@@ -56,15 +59,15 @@ static int before(const tr_search_entry *a, const tr_search_entry *b) {
 static void keep(search *s, const tr_search_entry *entry) {
   tr_search_result *r = s->out;
   size_t n = r->n;
-  if (n == s->o->top && !before(entry, &r->top[n - 1])) return;
-  size_t at = n < s->o->top ? n : n - 1;
+  if (n == s->keep && !before(entry, &r->top[n - 1])) return;
+  size_t at = n < s->keep ? n : n - 1;
   for (; at > 0 && before(entry, &r->top[at - 1]); at--) r->top[at] = r->top[at - 1];
   r->top[at] = *entry;
-  if (n < s->o->top) r->n++;
+  if (n < s->keep) r->n++;
 }
 
 static double limit(const search *s) {
-  if (s->o->all || s->o->visit || s->out->n < s->o->top) return INFINITY;
+  if (s->o->all || s->o->visit || s->out->n < s->keep) return INFINITY;
   return fmax(s->out->top[s->out->n - 1].prediction.step, s->best * (1 + s->c->device.fit.p90));
 }
 
@@ -152,6 +155,7 @@ static void over_chunks(search *s, tr_plan *p, int64_t most) {
     if (!free_or(s->o->fixed.vpp, vpp) || !even_chunks(s->w, p->pp, vpp)) continue;
     if (vpp > 1 && (p->pp == 1 || m % p->pp != 0)) continue; // interleaving deals micro-batches out in rounds of pp
     p->vpp = vpp;
+    tr_plan_follow_degrees(p);
     over_recompute(s, p);
   }
 }
@@ -195,6 +199,7 @@ static void over_stages(search *s, tr_plan *p, double products) {
     p->pp = pp;
     p->dp = rest / pp;
     p->vpp = 1;
+    tr_plan_follow_degrees(p);
     if (p->batch % (p->dp * p->micro) != 0 || p->dp * p->cp * p->tp % p->ep != 0) continue;
     over_states(s, p, products);
   }
@@ -221,10 +226,33 @@ static void over_cuts(search *s, tr_plan *p) {
       if (s->devices % (tp * cp) != 0 || p->sequence % cp != 0 || !free_or(s->o->fixed.cp, cp)) continue;
       p->tp = tp;
       p->cp = cp;
-      p->sequence_parallel = tp > 1;
+      tr_plan_follow_degrees(p);
       over_experts(s, p);
     }
   }
+}
+
+// ---- the best once more, with their schedules
+
+static int by_step(const void *a, const void *b) {
+  const tr_search_entry *x = a, *y = b;
+  return before(x, y) ? -1 : before(y, x);
+}
+
+// A plan whose schedule cannot be built, or that holds more than the closed form says and does not fit, falls out.
+static tr_status simulate_best(search *s) {
+  tr_search_result *r = s->out;
+  size_t n = 0;
+  for (size_t i = 0; i < r->n; i++) {
+    tr_search_entry *e = &r->top[i];
+    tr_status status = tr_predict_simulated(&e->plan, s->w, s->c, &e->prediction);
+    if (status != TR_OK && status != TR_ERR_PLAN) return status;
+    r->simulated += e->plan.pp > 1;
+    if (status == TR_OK && e->prediction.fits) r->top[n++] = *e;
+  }
+  qsort(r->top, n, sizeof *r->top, by_step);
+  r->n = n < s->o->top ? n : s->o->top;
+  return TR_OK;
 }
 
 static tr_status nothing(const search *s) {
@@ -256,8 +284,10 @@ tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const t
   TR_TRY(tr_workload_check(model));
   *out = (tr_search_result){0};
   tr_plan plan = options->fixed;
+  s.keep = options->closed || options->visit ? options->top : TR_SEARCH_TOP_MOST;
   over_cuts(&s, &plan);
   out->lacking = s.lacking;
   out->near = plans_below(&s, s.best * (1 + cluster->device.fit.p90));
+  if (s.keep != options->top) TR_TRY(simulate_best(&s));
   return out->n ? TR_OK : nothing(&s);
 }

@@ -80,6 +80,21 @@ step = [t for t in both["time"] if t["term"] == "step"][0]
 assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] > step["before_s"]
 assert "tp 8, pp 4, vpp 1, dp 2" in both["after"] and "recompute full" in both["after"], both["after"]
 END
+# Other schedules by their names; those of several stages per rank have two.
+plan what-if "$work/large.yaml" tp=8 pp=8 vpp=1 recompute=full parallel.schedule=zb_h1 --json || fail "schedule: $(cat "$work/err")"
+cp "$work/out" "$work/split.json"
+plan what-if "$work/large.yaml" tp=8 pp=8 vpp=1 recompute=full --json || fail "schedule: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "schedules do not differ as they should"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+term = lambda told, name: [t["after_s"] for t in told["time"] if t["term"] == name][0]
+split, plain = load("split.json"), load("out")
+assert split["after"].endswith("schedule zb_h1") and "schedule" not in plain["after"], (split["after"], plain["after"])
+assert term(split, "bubble") < 0.8 * term(plain, "bubble") and term(split, "compute") == term(plain, "compute")
+END
+plan explain "$work/large.yaml" tp=8 pp=4 plan.vpp=2 parallel.schedule=interleaved_zb || fail "schedule: $(cat "$work/err")"
+says out 'vpp 2, .*schedule interleaved_zb'
+refused 3 'no schedule is called "zb_h9"' explain "$work/large.yaml" tp=8 pp=4 vpp=1 parallel.schedule=zb_h9
 plan explain "$work/large.yaml" recompute=none micro=4 || fail "explain: $(cat "$work/err")"
 says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change that helps +[a-z]+='
 refused 3 'parallel.dp: tp x pp x cp is 12; it must divide the 64 devices' explain "$work/large.yaml" tp=3
@@ -143,6 +158,28 @@ expect "training a written plan" 0
 grep -q '^  dp: 2$' "$work/small.yaml" || fail "the written plan has no dp of 2"
 train "$work/large.yaml" data.path="$work/text.txt"
 expect "training a large plan" 3 'parallel.tp: 4 is out of range'
+
+# Mixtures of experts are planned, with their own axis, written and explained; train refuses them by name.
+experts=(--model qwen3-30b-a3b --cluster dgx-h100 --devices 32 --batch 256seq --seq 4096 --fix ep=8)
+plan "${experts[@]}" || fail "experts: $(cat "$work/err")"
+says out '30.5[0-9]*B parameters, 3.3[0-9]*B of them for a token .8 of 128 experts' 'evenly loaded'
+plan "${experts[@]}" --imbalance 1.5 --json --write "$work/experts.yaml" || fail "experts: $(cat "$work/err")"
+cp "$work/out" "$work/found.json"
+says experts.yaml '^  ep: 8$' '^  imbalance: 1.5$' 'from: "qwen3-30b-a3b"'
+plan explain "$work/experts.yaml" --json || fail "experts explained: $(cat "$work/err")"
+cp "$work/out" "$work/explained.json"
+plan what-if "$work/experts.yaml" plan.imbalance=1 model.layers=24 --json || fail "experts changed: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "plans of experts differ"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+found, told, both = load("found.json")["plans"][0], load("explained.json"), load("out")
+assert found["ep"] == 8 and found["time_s"]["ep"] > 0
+assert abs(told["step_s"] / found["step_s"] - 1) < 1e-9 and abs(told["memory_bytes"] / found["memory_bytes"] - 1) < 1e-9
+step = [t for t in both["time"] if t["term"] == "step"][0]
+assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] < 0.6 * step["before_s"], step
+END
+train model=qwen3-30b-a3b data.path="$work/text.txt"
+expect "training experts" 3 "model_type 'qwen3_moe' is not supported"
 
 rows=$(dirname "$0")/../data/plan/published-runs.csv
 plan evaluate "$rows" --csv || fail "evaluate: $(cat "$work/err")"

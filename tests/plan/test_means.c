@@ -38,7 +38,7 @@ static void families_are_kept(void **state) {
     assert_true(r.exists && r.fits && r.entry.prediction.fits);
     assert_int_equal(tr_plan_devices(p), 16);
     assert_int_equal(tr_plan_check(p, &w, &c), TR_OK);
-    assert_true(r.bytes == r.entry.prediction.memory.process);
+    assert_true(r.bytes <= r.entry.prediction.memory.process);
     if (m == TR_MEANS_ALL) continue;
     assert_true((p->tp > 1) == (m == TR_MEANS_TENSOR || m == TR_MEANS_TENSOR_PIPELINE));
     assert_true((p->pp > 1) == (m == TR_MEANS_PIPELINE || m == TR_MEANS_TENSOR_PIPELINE));
@@ -58,14 +58,17 @@ static void data_parallel_is_tried(void **state) {
   tr_workload w = sized(16, 1024);
   tr_plan p;
   tr_prediction x;
-  double best = INFINITY;
+  double best = INFINITY, least = INFINITY;
   tr_plan_init(&p);
   p.dp = 16, p.batch = job.batch, p.sequence = job.sequence;
   for (p.micro = 1; p.micro <= 4; p.micro *= 2) {
     tr_predict(&p, &w, &c, &x);
-    if (x.fits) best = fmin(best, x.step);
+    if (!x.fits) continue;
+    best = fmin(best, x.step);
+    least = fmin(least, x.memory.process);
   }
   assert_true(fabs(try(TR_MEANS_DATA, &w, &c).entry.prediction.step / best - 1) < 1e-12);
+  assert_true(fabs(try(TR_MEANS_DATA, &w, &c).bytes / least - 1) < 1e-12);
 }
 
 static void what_does_not_fit_lacks_memory(void **state) {
@@ -80,8 +83,26 @@ static void what_does_not_fit_lacks_memory(void **state) {
   tr_predict_memory(&p, &w, &c, &m);
   tr_means_result data = try(TR_MEANS_DATA, &w, &c);
   assert_true(data.exists && !data.fits && data.bytes > room);
-  assert_true(data.bytes <= m.process); // states alone may be all that was counted
+  assert_true(fabs(data.bytes / m.process - 1) < 1e-12);
   assert_true(try(TR_MEANS_ALL, &w, &c).fits);
+}
+
+// The smallest plan is no larger than any that was found, and does not grow with means.
+static void the_smallest_is_the_smallest(void **state) {
+  (void)state;
+  tr_cluster c = case_cluster(16);
+  for (int64_t heads = 8; heads <= 128; heads *= 2) {
+    tr_workload w = tr_means_shape(heads, 32000);
+    double all = tr_means_bytes(TR_MEANS_ALL, &w, &c, job.sequence);
+    assert_int_equal(tr_workload_check(&w), TR_OK);
+    for (int m = 0; m < TR_MEANS_COUNT; m++) {
+      tr_means_result r = try((tr_means)m, &w, &c);
+      double least = tr_means_bytes((tr_means)m, &w, &c, job.sequence);
+      assert_true(least >= all);
+      if (r.fits) assert_true(least <= r.bytes * (1 + 1e-12));
+      if (!r.fits) assert_true(least == r.bytes && least > c.device.memory_gib * 1073741824.0);
+    }
+  }
 }
 
 static void one_device_shares_nothing(void **state) {
@@ -141,6 +162,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(families_are_kept),
                                      cmocka_unit_test(data_parallel_is_tried),
                                      cmocka_unit_test(what_does_not_fit_lacks_memory),
+                                     cmocka_unit_test(the_smallest_is_the_smallest),
                                      cmocka_unit_test(one_device_shares_nothing),
                                      cmocka_unit_test(the_largest_is_the_largest),
                                      cmocka_unit_test(more_memory_never_means_less)};

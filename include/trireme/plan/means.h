@@ -4,7 +4,7 @@
 //
 // A means is a family of plans on all devices of the cluster: data parallelism alone, with states sharded (ZeRO) or activations
 // computed again, tensor parallelism inside the fast links, a pipeline, these two together, and all that the search knows. Inside a
-// family everything else is free, so the answer is that of its fastest plan that fits.
+// family everything else is free: the answer has its fastest plan that fits, and the memory of its smallest.
 #ifndef TRIREME_PLAN_MEANS_H
 #define TRIREME_PLAN_MEANS_H
 
@@ -35,7 +35,7 @@ typedef struct tr_means_job {
 typedef struct tr_means_result {
   int exists;            // 0: no plan of the family divides devices and batch
   int fits;              // then entry is the fastest that does
-  double bytes;          // of the fullest rank: of that plan, or, where none fits, of the smallest
+  double bytes;          // on the fullest rank of the smallest plan; where none fits, tr_means_bytes
   tr_search_entry entry; // where it fits
 } tr_means_result;
 
@@ -43,8 +43,14 @@ typedef struct tr_means_result {
 tr_status tr_means_try(tr_means means, const tr_workload *model, const tr_cluster *cluster, const tr_means_job *job,
                        tr_means_result *out);
 
-// The largest model that fits, of a shape that grows as published ones do: width 128 x heads, as many layers as heads, a gated
-// MLP of 2.75 x the width, separate tables of `vocab` rows. Layers 0: not even the smallest fits.
+// Bytes on the fullest rank of the smallest plan of a means, whether it fits or not, with micro-batches of one sequence and no more
+// of them than keep a pipeline full; NaN where the devices cannot be split so.
+double tr_means_bytes(tr_means means, const tr_workload *model, const tr_cluster *cluster, int64_t sequence);
+
+// A model of the shape that published ones have: width 128 x heads, as many layers as heads, a gated MLP of 2.75 x the width,
+// separate tables of `vocab` rows.
+tr_workload tr_means_shape(int64_t heads, int64_t vocab);
+// The largest of that shape that fits. Layers 0: not even the smallest does.
 tr_status tr_means_largest(tr_means means, const tr_cluster *cluster, const tr_means_job *job, int64_t vocab,
                            tr_workload *out);
 
