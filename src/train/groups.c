@@ -42,6 +42,13 @@ static int is_tied(const tr_train_plan *plan, int place) {
   return 0;
 }
 
+int tr__plan_groups(const tr_train_plan *plan) {
+  int n = 2 + (plan->schedule.p > 1) + has_copies(plan);
+  for (int r = 0; r < plan->schedule.p; r++)
+    if (is_tied(plan, r)) return n + 1;
+  return n;
+}
+
 // The ranks of this rank's pipeline's data groups in the places that are wanted, place by place.
 static tr_status make_group(const tr_train_plan *plan, tr_comm *comm, const char *name, const unsigned char *wanted,
                             tr_group **out) {

@@ -113,9 +113,9 @@ const tr_option tr_train_options[] = {
      .help = "interleaved: micro-batches that go round together; auto: parallel.pp."},
     {.path = "parallel.stages", .type = TR_OPTION_STRING, .offset = AT(parallel.stages), .def = "balanced",
      .help = "Layers of each stage, as in 4,3,3,2 (the embedding is in the first stage, the head in the last); balanced: stages take equally long."},
-    {.path = "parallel.zero", .type = TR_OPTION_INT, .offset = AT(parallel.zero), .def = "1", .min = 0, .max = 1,
+    {.path = "parallel.zero", .type = TR_OPTION_INT, .offset = AT(parallel.zero), .def = "1", .min = 0, .max = 3,
      .alias = "zero_stage|zero_optimization.stage",
-     .help = "ZeRO stage. 1: weights and optimizer state exist once per machine, each of its ranks updates its part; 0: once per rank."},
+     .help = "ZeRO stage. 1: weights and optimizer state exist once per machine, each of its ranks updates its part; 0: once per rank; 2 and 3 are not in this version."},
     {.path = "parallel.map", .type = TR_OPTION_STRING, .offset = AT(parallel.map), .def = "tp,cp,dp,pp",
      .help = "Order in which axes are laid over ranks, innermost first."},
 

@@ -131,6 +131,23 @@ static tr_status check_pipeline(const tr_train_plan *plan, const tr_options *opt
   return TR_OK;
 }
 
+// A pipeline adds to a stage's gradients, and reads its weights, all through a step; who gives them up in between, as stages 2
+// and 3 do, has to fetch them again for every micro-batch.
+static tr_status check_zero(const tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  const int pp = plan->mesh.degree[TR_AXIS_PP];
+  if (c->parallel.zero <= 1) return TR_OK;
+  if (pp > 1)
+    return tr_options_error(
+        options, "parallel.zero",
+        "%lld gives gradients up after every micro-batch, and a pipeline (parallel.pp=%d) adds to "
+        "them until the last one; 1 would work: weights and optimizer state once per machine",
+        (long long)c->parallel.zero, pp);
+  return tr_options_error(options, "parallel.zero",
+                          "%lld is not in this version; 1 would work: weights and optimizer state once per machine",
+                          (long long)c->parallel.zero);
+}
+
 static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
   if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
   return tr_options_error(
@@ -209,6 +226,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = tr__trace_check(config, options);
   if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
+  if (status == TR_OK) status = check_zero(out, options);
   if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = check_pipeline(out, options);
   if (status == TR_OK) status = plan_batch(out, options);

@@ -35,11 +35,9 @@ static size_t message_bytes(const tr_train_plan *plan, const tr_train_part *part
   return nbyte;
 }
 
-// In a job on one host every rank is in the group of all and in dp; in a pipeline also in those of its stages, of copies and of
-// what they share. Groups over hosts have two within each; the last one is who shares the state.
+// Groups over hosts have two within each; the last one is who shares the state.
 static size_t talk_bytes(const tr_train_plan *plan) {
-  enum { GROUPS = 2, PIPELINE_GROUPS = 5 };
-  const int ranks = (int)plan->config->run.ranks, n = plan->mesh.degree[TR_AXIS_PP] > 1 ? PIPELINE_GROUPS : GROUPS;
+  const int ranks = (int)plan->config->run.ranks, n = tr__plan_groups(plan);
   return tr_launch_bytes(ranks, plan->local, plan->local < ranks ? 2 * n + 1 : n);
 }
 
@@ -52,7 +50,7 @@ static extras extras_of(const tr_train_plan *plan, const tr_train_part *part, co
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
-      .lists = memory->tables + state_lists,
+      .lists = memory->tables + state_lists + tr__bubble_bytes(plan),
       .messages = message_bytes(plan, part, run->grad_wire)};
 }
 

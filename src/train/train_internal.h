@@ -39,6 +39,7 @@ void tr__plan_stages_free(tr_train_plan *plan);
 int tr__plan_side(const tr_train_plan *plan, int place);
 int tr__plan_gradient_ranks(const tr_train_plan *plan);
 int tr__plan_ties(const tr_train_plan *plan, int place, int param);
+int tr__plan_groups(const tr_train_plan *plan); // of one rank at most, that of all ranks included
 // plan_program.c: what tr_train_run_options says for the ranks of a part, whether its backward passes are split.
 void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, tr_run_options *out);
 int tr__part_splits(const tr_train_part *part);
@@ -137,6 +138,7 @@ void tr__timing_wrote(tr__trainer *t, int64_t begin,
 double tr__timing_rho(tr__trainer *t);
 
 // ---- bubble.c: the share of a pipeline's step that its ranks compute nothing
+size_t tr__bubble_bytes(const tr_train_plan *plan); // of each rank
 typedef struct tr__simulated {
   int64_t makespan; // ns of a step; 0: not simulated yet
   int64_t kernels;  // the same if nothing took time but kernels
