@@ -30,11 +30,11 @@ number() { # FIELD FOLDER: of the last record
   sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$2/metrics.jsonl" | tail -n 1
 }
 
-# What MPI takes while messages go is not predicted.
+# What MPI itself takes while messages go is not predicted: up to 4 MiB a rank were seen.
 memory_is_as_predicted() { # NAME RANKS FOLDER
   local used predicted
   used=$(number memory_used "$3") predicted=$(number memory_total "$3")
-  if ! within 4194304 "$used" "$predicted"; then fail "$1: $used bytes are used on the first host, $predicted were predicted"; fi
+  if ! within $(($2 * 5000000)) "$used" "$predicted"; then fail "$1: $used bytes are used on the first host, $predicted were predicted"; fi
   grep -Eq "^memory  [0-9.]+ [KM]iB used by $2 ranks? of this host, [0-9.]+ [KM]iB predicted" "$work/out" || fail "$1: no line at the end: $(said)"
 }
 for layout in 2x2 3x1; do
@@ -71,18 +71,22 @@ if [ "$rc" != 0 ] || grep -q $'\r.*\[#*\.' "$work/out"; then fail "a progress ba
 on 2 1 "$TRIREME" train "${run[@]}" train.log_every=100 run.progress=on train.folder="$work/loud"
 if [ "$rc" != 0 ] || ! grep -q $'\r.*\[#*\.' "$work/out"; then fail "no progress bar: $(cat "$work/out")"; fi
 
-# Ranks that survive end by themselves with exit code 6, before mpirun ends them, and each host says who was lost.
+# Each host says who was lost, and ranks that survive end by themselves with exit code 6, but those that MPI ends first: it aborts
+# its process when it sees that the other side of a connection is gone, and then mpirun kills the rest.
 # shellcheck disable=SC2016 # the rank's shell expands it
-on 2 2 env TRIREME_FAULT=rank=3,op=B,step=3,action=kill bash -c '"$@"; echo $? >"$0.$OMPI_COMM_WORLD_RANK"' "$work/code" \
+on 2 2 env TRIREME_FAULT=rank=3,op=B,step=3,action=kill bash -c 'trap : TERM; "$@"; echo $? >"$0.$OMPI_COMM_WORLD_RANK"' "$work/code" \
   "$TRIREME" train "${run[@]}" train.folder="$work/kill"
 lost='rank 3 \(pid [0-9]+ on host2\) was killed or has ended while in B of step 3'
 if [ "$rc" = 0 ] || ! grep -Eq "^trireme: $lost" "$work/err" || ! grep -Eq "^\[rank 2\] trireme: $lost" "$work/err"; then
   fail "kill: exit code $rc: $(cat "$work/err")"
 fi
 if grep -q 'pid 0' "$work/err"; then fail "a rank of another host has no process: $(cat "$work/err")"; fi
-for r in 0 1 2; do
-  if [ "$(cat "$work/code.$r")" != 6 ]; then fail "kill: rank $r ends with $(cat "$work/code.$r"): $(cat "$work/err")"; fi
-done
+if [ "$(cat "$work/code.2")" != 6 ]; then fail "kill: rank 2 ends with $(cat "$work/code.2"): $(cat "$work/err")"; fi
+if ! grep -q 'peer process has unexpectedly disconnected' "$work/err"; then
+  for r in 0 1; do
+    if [ "$(cat "$work/code.$r")" != 6 ]; then fail "kill: rank $r ends with $(cat "$work/code.$r"): $(cat "$work/err")"; fi
+  done
+fi
 on 2 2 env TRIREME_FAULT=rank=3,op=B,step=3,action=stop "$TRIREME" train "${run[@]}" run.deadline=2s train.folder="$work/stop"
 if [ "$rc" = 0 ] || ! grep -Eq 'rank 3 \(pid [0-9]+ on host2\) made no progress for [0-9.]+ s: it was in B of step 3.*; rank [0-2] waits for it' "$work/err"; then
   fail "stop: exit code $rc: $(said)"
