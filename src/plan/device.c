@@ -43,8 +43,8 @@ static const tr_option device_rows[] = {
     REAL("price", AT(price_hour), "0", 0, 1e4, "per hour", "Price of an hour; 0: not known."),
     TEXT("fit.source", AT(source_fit), "How the efficiencies were found."),
 #define FIT_FIRST 19
-    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1.2, "", "Share of the bf16 peak of large products."),
-    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1.2, "", "Share of the fp8 peak of large products."),
+    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1, "", "Share of the bf16 peak of large products."),
+    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1, "", "Share of the fp8 peak of large products."),
     REAL("fit.tile", AT(fit.tile_mi), "2", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
     REAL("fit.depth", AT(fit.depth), "64", 0, 8192, "", "k at which a product reaches half its rate."),
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
