@@ -104,7 +104,7 @@ if command -v python3 >/dev/null; then
 fi
 
 # Every example of the help works.
-for word in tree fit stages scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if; do
+for word in tree fit report stages scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if; do
   plan "$word" --help
   expect "plan $word --help" 0
   says '--json' 'example'
