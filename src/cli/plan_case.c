@@ -78,6 +78,7 @@ tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequ
 typedef struct run_file { // train's settings first: its table's offsets hold
   tr_train_config train;
   int64_t vpp, ep, devices;
+  double imbalance;
   char *cluster;
 } run_file;
 
@@ -89,6 +90,12 @@ static const tr_option more_rows[] = {
      .def = "1",
      .min = 1,
      .max = 1 << 16},
+    {.path = "plan.imbalance",
+     .type = TR_OPTION_REAL,
+     .offset = offsetof(run_file, imbalance),
+     .def = "1",
+     .min = 1,
+     .max = 1e4},
     {.path = "plan.cluster", .type = TR_OPTION_STRING, .offset = offsetof(run_file, cluster), .def = ""},
     {.path = "plan.devices",
      .type = TR_OPTION_INT,
@@ -144,7 +151,7 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   const tr_train_config *t = &f->train;
   p->tp = t->parallel.tp, p->pp = t->parallel.pp, p->cp = t->parallel.cp;
   p->vpp = f->vpp, p->ep = f->ep, p->zero = (int)t->parallel.zero;
-  p->sequence_parallel = p->tp > 1;
+  tr_plan_follow_degrees(p);
   double inner = (double)p->tp * (double)p->pp * (double)p->cp;
   int changed = by_argument(o, "parallel.tp") || by_argument(o, "parallel.pp") || by_argument(o, "parallel.cp") ||
                 by_argument(o, "plan.devices");
@@ -200,12 +207,37 @@ static void fill_micro(tr__plan_case *c) {
   }
 }
 
-static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c) {
+// Settings of a described model that is only planned; those of others are train's business.
+static void change_sizes(const tr_train_config *t, const tr_options *o, tr_workload *w) {
+  const struct {
+    const char *path;
+    int64_t value, *to;
+  } row[] = {{"model.layers", t->model.layers, &w->layers}, {"model.width", t->model.width, &w->width},
+             {"model.heads", t->model.heads, &w->heads},    {"model.heads_kv", t->model.heads_kv, &w->heads_kv},
+             {"model.ffn", t->model.ffn, &w->ffn},          {"model.vocab", t->model.vocab, &w->vocab},
+             {"model.window", t->model.window, &w->window}, {"model.head_dim", t->model.head_dim, &w->head_dim}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    if (tr_options_is_set(o, row[i].path)) *row[i].to = row[i].value;
+}
+
+static tr_status settle_model(const run_file *f, const tr_options *o, tr_workload *out) {
+  const tr_train_config *t = &f->train;
   tr_arch arch;
+  int planned_only = 0;
+  if (*t->model.from && tr_workload_load(t->model.from, out, &planned_only) == TR_OK && planned_only) {
+    change_sizes(t, o, out);
+  } else {
+    TR_TRY(tr_train_arch(t, o, &arch));
+    *out = tr_workload_from_arch(&arch);
+  }
+  out->imbalance = f->imbalance;
+  return TR_OK;
+}
+
+static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c) {
   int64_t devices;
   const tr_train_config *t = &f->train;
-  TR_TRY(tr_train_arch(t, o, &arch));
-  c->model = tr_workload_from_arch(&arch);
+  TR_TRY(settle_model(f, o, &c->model));
   tr_plan_init(&c->plan);
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));

@@ -54,6 +54,7 @@ tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *x, co
   append_count("devices", devices, &out);
   if (p->vpp > 1) append_count("vpp", p->vpp, &out);
   if (p->ep > 1) append_count("ep", p->ep, &out);
+  if (c->model.imbalance > 1) tr_text_append(&out, "  imbalance: %.10g\n", c->model.imbalance);
   tr_text_append(&out, "model:\n");
   append_name("from", c->model_name, &out);
   tr_text_append(&out, "data:\n");

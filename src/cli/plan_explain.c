@@ -135,7 +135,7 @@ static void try_change(changes *s, const char *knob, const char *value, tr_plan 
   int64_t devices = tr_plan_devices(&c->plan), inner = p.tp * p.pp * p.cp;
   if (s->n == CHANGES_MOST || inner > devices || devices % inner != 0) return;
   p.dp = devices / inner;
-  p.sequence_parallel = p.tp > 1;
+  tr_plan_follow_degrees(&p);
   if (p.zero > 0 && p.dp * p.cp == 1) return;
   if (tr_plan_check(&p, &c->model, &c->cluster) < 0 || !chunks_work(c, &p)) return;
   change *x = &s->item[s->n];

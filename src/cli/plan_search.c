@@ -17,7 +17,7 @@
 
 typedef struct request {
   const char *model, *cluster, *batch, *write, *pareto, *overhead;
-  double price;
+  double price, imbalance;
   int64_t sequence, devices, top;
   int number, json, explain;
   tr__argument_list fix;
@@ -38,6 +38,7 @@ static void print_help(void) {
       "repeated\n"
       "  --overhead P:S   a model of P parameters was seen to spend the share S (0 to 1) in communication: is that "
       "so here?\n"
+      "  --imbalance F    rows of the fullest rank's experts over the mean (default 1: even)\n"
       "  --explain        where the winner's time and memory go, what each family of plans lacks, what would help\n"
       "  --pareto WHAT    instead: the plans that none beats in all of WHAT, some of time,memory,cost; with cost, "
       "on\n"
@@ -63,6 +64,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--explain", .kind = TR__ARGUMENT_FLAG, .out = &r->explain},
       {.name = "--overhead", .kind = TR__ARGUMENT_TEXT, .out = &r->overhead},
       {.name = "--pareto", .kind = TR__ARGUMENT_TEXT, .out = &r->pareto},
+      {.name = "--imbalance", .kind = TR__ARGUMENT_REAL, .out = &r->imbalance, .min = 1, .max = 1e4},
       {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &r->price, .min = 0, .max = 1e4},
       {.name = "--write", .kind = TR__ARGUMENT_TEXT, .out = &r->write},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
@@ -134,13 +136,24 @@ static void print_rounding(const request *r, const tr_search_options *o) {
          r->batch, (long long)even);
 }
 
-static void print_table(const request *r, const tr_cluster *c, const tr_search_options *o, const tr_search_result *f,
-                        double seconds) {
+static void print_model(const request *r, const tr_workload *w) {
+  printf("model   %s: %.4gB parameters", r->model, tr_workload_params(w) / 1e9);
+  if (w->experts > 0)
+    printf(", %.3gB of them for a token (%lld of %lld experts)", tr_workload_active_params(w) / 1e9,
+           (long long)w->active, (long long)w->experts);
+  if (w->imbalance > 1) printf(", the fullest rank's experts get %.3g times the mean", w->imbalance);
+  printf("\n");
+  if (w->experts > 0 && w->imbalance <= 1)
+    printf("note    experts are taken to be evenly loaded; what routing really cost Qwen3-235B is --imbalance 1.5\n");
+}
+
+static void print_table(const request *r, const tr_workload *w, const tr_cluster *c, const tr_search_options *o,
+                        const tr_search_result *f, double seconds) {
   int64_t devices = c->hosts * c->host_devices;
-  printf(
-      "model   %s\ncluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n",
-      r->model, c->name, (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
-      (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
+  print_model(r, w);
+  printf("cluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n", c->name,
+         (long long)devices, c->device.name, (long long)c->host_devices, c->device.memory_gib,
+         (long long)o->fixed.batch, (long long)o->fixed.sequence, r->number ? "fp8" : "bf16");
   print_rounding(r, o);
   printf("\n  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
@@ -321,7 +334,7 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
   if (status == TR_OK && r->json) {
     status = print_json(found, warning);
   } else if (status == TR_OK) {
-    print_table(r, c, &options, found, seconds);
+    print_table(r, w, c, &options, found, seconds);
     if (r->explain) {
       print_split(&found->top[0].prediction);
       print_families(found);
@@ -337,12 +350,13 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
 
 tr_status tr__plan_search(int argc, char **argv) {
   request r;
-  tr_arch arch;
+  tr_workload w;
   tr_cluster cluster;
   if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
   TR_TRY(parse(argc, argv, &r));
-  TR_TRY(tr_arch_load(r.model, &arch, NULL, 0));
-  tr_workload w = tr_workload_from_arch(&arch);
+  TR_TRY(tr_workload_load(r.model, &w, NULL));
+  w.imbalance = r.imbalance;
+  TR_TRY(tr_workload_check(&w));
   TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));
   if (r.price > 0) cluster.price_hour = r.price;
   tr_status status = r.pareto ? frontier(&r, &w, &cluster) : answer(&r, &w, &cluster);

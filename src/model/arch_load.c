@@ -29,12 +29,23 @@ static tr_status nothing_found(const char *name) {
   return tr_preset_missing("models", name, ".json", sentence);
 }
 
+static tr_status find_or_say(const char *name, char path[PATH_LIMIT]) {
+  if (strlen(name) >= 4000)
+    return tr_error(TR_ERR_CONFIG, "%.60s...: the name of a model is at most 4000 bytes long", name);
+  return find(name, path) ? TR_OK : nothing_found(name);
+}
+
+tr_status tr_arch_find(const char *name, char *path, size_t nbyte) {
+  char found[PATH_LIMIT];
+  TR_TRY(find_or_say(name, found));
+  snprintf(path, nbyte, "%s", found);
+  return TR_OK;
+}
+
 tr_status tr_arch_load(const char *name, tr_arch *out, char *path, size_t nbyte) {
   char found[PATH_LIMIT];
   json_t *json = NULL;
-  if (strlen(name) >= 4000)
-    return tr_error(TR_ERR_CONFIG, "%.60s...: the name of a model is at most 4000 bytes long", name);
-  if (!find(name, found)) return nothing_found(name);
+  TR_TRY(find_or_say(name, found));
   TR_TRY(tr_json_load(found, CONFIG_LIMIT, &json));
   tr_status status = tr_arch_from_json(json, found, out);
   json_decref(json);

@@ -46,18 +46,24 @@ double tr__sum_time(const tr_cluster *c, tr__links g, double bytes) {
   return latency + 2 * bytes * (g.ranks - 1) / g.ranks / (tr__gather_rate(c, g) * gain);
 }
 
+// How many of `places` that hold all experts in equal parts a token reaches on average: its copies fall on them at random, on
+// those of its groups where the router keeps to some.
+static double reached(const tr_workload *w, double places) {
+  double open = places;
+  if (w->groups > 0) open = fmin(places, (double)w->group_limit * fmax(places / (double)w->groups, 1));
+  return open * (1 - pow(1 - 1 / open, (double)w->active));
+}
+
 // `bytes` would leave each rank if every copy of a token were sent; it goes once to each rank that has copies of it, and
-// across domains once to each domain, where the fast links spread it.
-double tr__swap_time(const tr_cluster *c, tr__links g, double bytes, double copies) {
+// across domains once to each domain, where the fast links spread it. The fullest rank's share decides.
+double tr__swap_time(const tr_cluster *c, tr__links g, double bytes, const tr_workload *w) {
   if (g.ranks <= 1) return 0;
   const tr_efficiency *fit = &c->device.fit;
   double latency = 1e-6 * (fit->link_us + fit->network_us * doublings(g));
-  double met = g.ranks * (1 - pow(1 - 1 / g.ranks, copies)); // ranks that a token has copies for
-  double inside = bytes / copies * met * (g.ranks - 1) / g.ranks / link_rate(c);
+  double token = bytes / (double)w->active * fmax(w->imbalance, 1), domains = g.ranks / g.near;
+  double inside = token * reached(w, g.ranks) * (g.ranks - 1) / g.ranks / link_rate(c);
   if (!g.crosses) return latency + inside;
-  double domains = g.ranks / g.near;
-  double reached = domains * (1 - pow(1 - 1 / domains, copies));
-  double away = bytes / copies * reached * (domains - 1) / domains / port_rate(c);
+  double away = token * reached(w, domains) * (domains - 1) / domains / port_rate(c);
   return latency + fmax(inside, away);
 }
 

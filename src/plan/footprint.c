@@ -29,7 +29,8 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
   double expert = 0;
-  if (experts) expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn);
+  if (experts)
+    expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn) * fmax(w->imbalance, 1);
   double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
   switch (p->recompute) {
   case TR_PLAN_RECOMPUTE_FULL: return (kept){all, input};

@@ -63,7 +63,7 @@ static pass attention_products(const scope *s) {
   if (w->kv_rank > 0) {
     double plain = d - (double)w->rope_dim, q = (double)w->q_rank, kv = (double)w->kv_rank;
     add(&sum, linear(s, t, s->h, q + kv + (double)w->rope_dim), 1);
-    add(&sum, linear(s, t, q, a * d), 1);
+    add(&sum, linear(s, t, q > 0 ? q : s->h, a * d), 1);
     add(&sum, linear(s, t, kv, 2 * a * plain), 1);
     add(&sum, linear(s, t, a * plain, s->h), 1);
     return sum;
@@ -104,10 +104,11 @@ static pass elementwise(const scope *s, double ffn) {
   return (pass){time, 2 * time, 0};
 }
 
-// Rows of a rank's experts, grouped by expert: `active` copies of each token, spread evenly over all experts.
+// Rows of a rank's experts, grouped by expert: `active` copies of each token, spread over all experts. The others wait for the
+// rank that gets the most.
 static pass expert_products(const scope *s) {
   const tr_workload *w = s->w;
-  double rows = s->tokens * (double)w->active / s->tp;
+  double rows = s->tokens * (double)w->active / s->tp * fmax(w->imbalance, 1);
   double each = rows * (double)s->p->ep / (double)w->experts;
   pass sum = mlp(s, (double)w->expert_ffn, rows);
   double slow = (each + 128) / each / s->fit->grouped;
@@ -119,7 +120,7 @@ static double swap(const scope *s) {
   if (s->p->ep <= 1) return 0;
   double rows = s->tokens * (double)s->w->active / s->tp;
   tr__links group = tr__links_of(s->c, s->p->ep, 1);
-  return tr__swap_time(s->c, group, rows * s->h * 2, (double)s->w->active);
+  return tr__swap_time(s->c, group, rows * s->h * 2, s->w);
 }
 
 // ---- collectives of a layer

@@ -27,6 +27,11 @@ void tr_plan_init(tr_plan *plan) {
                     .logit_bytes = 8};
 }
 
+void tr_plan_follow_degrees(tr_plan *p) {
+  p->sequence_parallel = p->tp > 1;
+  p->hides_ep = p->ep > 1 && p->vpp > 1;
+}
+
 int64_t tr_plan_devices(const tr_plan *p) { return p->tp * p->pp * p->dp * p->cp; }
 
 static tr_status divides(const char *part, int64_t a, const char *whole, int64_t b) {

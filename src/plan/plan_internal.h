@@ -20,8 +20,9 @@ typedef struct tr__links {
 tr__links tr__links_of(const tr_cluster *cluster, int64_t degree, int64_t stride);
 // Every rank ends up with (or starts from) `bytes` in all: a gather, or a reduction to shards.
 double tr__gather_time(const tr_cluster *cluster, tr__links group, double bytes);
-double tr__sum_time(const tr_cluster *cluster, tr__links group, double bytes);                 // all-reduce
-double tr__swap_time(const tr_cluster *cluster, tr__links group, double bytes, double copies); // all-to-all
+double tr__sum_time(const tr_cluster *cluster, tr__links group, double bytes); // all-reduce
+// All-to-all of the copies of tokens that go to experts, `bytes` of them on each rank.
+double tr__swap_time(const tr_cluster *cluster, tr__links group, double bytes, const tr_workload *model);
 double tr__send_time(const tr_cluster *cluster, int crosses, double bytes);
 // Rate of a group's gathers, and what one costs besides its bytes.
 double tr__gather_rate(const tr_cluster *cluster, tr__links group);

@@ -50,6 +50,7 @@ static void published_details(const char *name, tr_workload *w) {
     w->head_dim = 192;
     w->dense_first = has(name, "kimi") || w->layers <= 8 ? 1 : 3;
     w->predict_more = has(name, "deepseek") && w->layers > 8 && !has(name, "w/o MTP");
+    if (has(name, "deepseek") && w->experts == 256) w->groups = 8, w->group_limit = 4; // its config.json
   }
   if (has(name, "maverick")) w->every = 2; // Llama 4: experts on every second layer
   if (has(name, "gpt oss") || has(name, "gpt-oss")) {

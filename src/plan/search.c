@@ -155,6 +155,7 @@ static void over_chunks(search *s, tr_plan *p, int64_t most) {
     if (!free_or(s->o->fixed.vpp, vpp) || !even_chunks(s->w, p->pp, vpp)) continue;
     if (vpp > 1 && (p->pp == 1 || m % p->pp != 0)) continue; // interleaving deals micro-batches out in rounds of pp
     p->vpp = vpp;
+    tr_plan_follow_degrees(p);
     over_recompute(s, p);
   }
 }
@@ -198,6 +199,7 @@ static void over_stages(search *s, tr_plan *p, double products) {
     p->pp = pp;
     p->dp = rest / pp;
     p->vpp = 1;
+    tr_plan_follow_degrees(p);
     if (p->batch % (p->dp * p->micro) != 0 || p->dp * p->cp * p->tp % p->ep != 0) continue;
     over_states(s, p, products);
   }
@@ -224,7 +226,7 @@ static void over_cuts(search *s, tr_plan *p) {
       if (s->devices % (tp * cp) != 0 || p->sequence % cp != 0 || !free_or(s->o->fixed.cp, cp)) continue;
       p->tp = tp;
       p->cp = cp;
-      p->sequence_parallel = tp > 1;
+      tr_plan_follow_degrees(p);
       over_experts(s, p);
     }
   }

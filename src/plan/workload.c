@@ -45,6 +45,13 @@ tr_status tr_workload_check(const tr_workload *w) {
       return tr_error(TR_ERR_CONFIG, "model.active is %lld, but there are only %lld experts", (long long)w->active,
                       (long long)w->experts);
   }
+  if (w->group_limit > w->groups || w->group_limit < 0 || (w->groups > 0 && w->experts % w->groups != 0))
+    return tr_error(TR_ERR_CONFIG,
+                    "model.groups is %lld of %lld experts, of which a token visits %lld; groups must divide the "
+                    "experts and be as many as are visited",
+                    (long long)w->groups, (long long)w->experts, (long long)w->group_limit);
+  if (w->imbalance != 0 && !(w->imbalance >= 1 && w->imbalance <= 1e4))
+    return tr_error(TR_ERR_CONFIG, "model.imbalance is %g; it must be 1 (even) to 10000", w->imbalance);
   if (w->heads % w->heads_kv != 0)
     return tr_error(TR_ERR_CONFIG, "model.heads_kv is %lld; it must divide model.heads, %lld", (long long)w->heads_kv,
                     (long long)w->heads);
@@ -55,7 +62,8 @@ double tr_workload_attention_params(const tr_workload *w) {
   double h = (double)w->width, a = (double)w->heads, d = (double)w->head_dim;
   if (w->kv_rank > 0) { // down to the ranks and up again; keys and queries also carry rope_dim positions
     double plain = d - (double)w->rope_dim, q = (double)w->q_rank, kv = (double)w->kv_rank;
-    return h * q + q * a * d + h * (kv + (double)w->rope_dim) + kv * a * 2 * plain + a * plain * h;
+    double queries = q > 0 ? h * q + q * a * d : h * a * d;
+    return queries + h * (kv + (double)w->rope_dim) + kv * a * 2 * plain + a * plain * h;
   }
   return 2 * h * a * d + 2 * h * (double)w->heads_kv * d;
 }
@@ -77,6 +85,11 @@ double tr_workload_params(const tr_workload *w) {
   return embeddings + (double)w->layers * (tr_workload_attention_params(w) + 2 * (double)w->width) +
          dense * tr_workload_mlp_params(w) +
          sparse * ((double)(w->experts + w->shared) * tr_workload_expert_params(w) + router);
+}
+
+double tr_workload_active_params(const tr_workload *w) {
+  double idle = (double)(w->experts - w->active) * tr_workload_expert_params(w);
+  return tr_workload_params(w) - (w->experts > 0 ? (double)tr_workload_expert_layers(w) * idle : 0);
 }
 
 double tr_workload_context(const tr_workload *w, int64_t sequence, int causal) {

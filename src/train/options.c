@@ -104,7 +104,7 @@ const tr_option tr_train_options[] = {
     {.path = "parallel.cp", .type = TR_OPTION_INT, .offset = AT(parallel.cp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
      .alias = "context-parallel-size|context_parallel_degree", .help = "Ways to split each sequence; 1 in this version."},
     {.path = "parallel.schedule", .type = TR_OPTION_STRING, .offset = AT(parallel.schedule), .def = "1f1b", .alias = "pipeline_parallel_schedule",
-     .help = "Order of a pipeline's passes: a name that trireme simulate --list knows, or a file of tokens in PyTorch's form."},
+     .help = "Order of a pipeline's passes: a name that trireme simulate --help lists, or a file of tokens in PyTorch's form."},
     {.path = "parallel.chunks", .type = TR_OPTION_INT, .offset = AT(parallel.chunks), .def = "auto", .min = 1, .max = 64,
      .choices = "auto", .word = 0, .unit = "stages", .alias = "num-virtual-stages-per-pipeline-rank",
      .help = "Stages per rank of a pipeline; auto: as the schedule has them (1, or 2)."},

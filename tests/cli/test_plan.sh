@@ -159,6 +159,28 @@ grep -q '^  dp: 2$' "$work/small.yaml" || fail "the written plan has no dp of 2"
 train "$work/large.yaml" data.path="$work/text.txt"
 expect "training a large plan" 3 'parallel.tp: 4 is out of range'
 
+# Mixtures of experts are planned, with their own axis, written and explained; train refuses them by name.
+experts=(--model qwen3-30b-a3b --cluster dgx-h100 --devices 32 --batch 256seq --seq 4096 --fix ep=8)
+plan "${experts[@]}" || fail "experts: $(cat "$work/err")"
+says out '30.5[0-9]*B parameters, 3.3[0-9]*B of them for a token .8 of 128 experts' 'evenly loaded'
+plan "${experts[@]}" --imbalance 1.5 --json --write "$work/experts.yaml" || fail "experts: $(cat "$work/err")"
+cp "$work/out" "$work/found.json"
+says experts.yaml '^  ep: 8$' '^  imbalance: 1.5$' 'from: "qwen3-30b-a3b"'
+plan explain "$work/experts.yaml" --json || fail "experts explained: $(cat "$work/err")"
+cp "$work/out" "$work/explained.json"
+plan what-if "$work/experts.yaml" plan.imbalance=1 model.layers=24 --json || fail "experts changed: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "plans of experts differ"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+found, told, both = load("found.json")["plans"][0], load("explained.json"), load("out")
+assert found["ep"] == 8 and found["time_s"]["ep"] > 0
+assert abs(told["step_s"] / found["step_s"] - 1) < 1e-9 and abs(told["memory_bytes"] / found["memory_bytes"] - 1) < 1e-9
+step = [t for t in both["time"] if t["term"] == "step"][0]
+assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] < 0.6 * step["before_s"], step
+END
+train model=qwen3-30b-a3b data.path="$work/text.txt"
+expect "training experts" 3 "model_type 'qwen3_moe' is not supported"
+
 rows=$(dirname "$0")/../data/plan/published-runs.csv
 plan evaluate "$rows" --csv || fail "evaluate: $(cat "$work/err")"
 python3 - "$rows" "$work/out" <<'END' || fail "predictions and rows differ"

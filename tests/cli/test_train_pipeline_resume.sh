@@ -36,7 +36,7 @@ weights_within 1e-4 "$work/moving-f32-true" "$work/still-f32-true" || fail "weig
 
 # ---- the folder that a pipeline writes has the files, names and shapes of one rank's, and the other commands take it
 one=$work/one pipe=$work/pipe
-run=("${tiny[@]}" model.layers=4 batch.micro=1 optim.eps=1e-6 checkpoint.shard=40kB)
+run=("${tiny[@]}" model.layers=4 model.tied=false batch.micro=1 optim.eps=1e-6 checkpoint.shard=40kB)
 train "${run[@]}" train.folder="$one"
 expect "one rank" 0
 train "${run[@]}" train.folder="$pipe" -n 4 parallel.pp=2

@@ -119,6 +119,68 @@ static void zero_as_published(void **state) {
   }
 }
 
+// ---- experts
+
+static tr_workload expert_model(void) {
+  tr_workload w = case_model();
+  w.experts = 64, w.active = 8, w.shared = 1, w.expert_ffn = 2048, w.dense_first = 1;
+  return w;
+}
+
+static tr_plan expert_plan(int64_t dp, int64_t ep) {
+  tr_plan p;
+  tr_plan_init(&p);
+  p.dp = p.batch = dp, p.ep = ep, p.zero = 1, p.hides_grads = p.hides_weights = 0;
+  return p;
+}
+
+// Each rank holds its part of the experts; their gradients are summed over the dp/ep ranks that hold the same part.
+static void experts_by_rank(void **state) {
+  (void)state;
+  tr_workload w = expert_model(), wide = w;
+  tr_cluster c = case_cluster(64);
+  double expert = tr_workload_expert_params(&w), term[TR_TERM_COUNT], grads[2];
+  tr_footprint m[2];
+  for (int i = 0; i < 2; i++) {
+    tr_plan p = expert_plan(64, 16 << i);
+    tr_predict_memory(&p, &w, &c, &m[i]);
+  }
+  double moved = 23 * 64 * expert * (1. / 16 - 1. / 32); // parameters of 23 layers that go elsewhere
+  assert_true(fabs((m[0].item[TR_ITEM_WEIGHTS] - m[1].item[TR_ITEM_WEIGHTS]) / (2 * moved) - 1) < 1e-9);
+  assert_true(fabs((m[0].item[TR_ITEM_GRADS] - m[1].item[TR_ITEM_GRADS]) / (4 * moved) - 1) < 1e-9);
+  assert_true(m[0].item[TR_ITEM_STATES] == m[1].item[TR_ITEM_STATES]); // sharded over dp/ep of them
+  wide.expert_ffn *= 2, wide.shared = 0, w.shared = 0;
+  for (int64_t ep = 32; ep <= 64; ep *= 2) {
+    tr_plan p = expert_plan(64, ep);
+    (void)tr_predict_step(&p, &w, &c, term);
+    grads[0] = term[TR_TERM_GRADS];
+    (void)tr_predict_step(&p, &wide, &c, term);
+    grads[1] = term[TR_TERM_GRADS];
+    if (ep == 32) assert_true(grads[1] > grads[0]);
+    if (ep == 64) assert_true(grads[1] == grads[0]); // nobody else has these
+  }
+}
+
+static void uneven_experts_cost(void **state) {
+  (void)state;
+  tr_workload w = expert_model(), few = w;
+  tr_cluster c = case_cluster(64);
+  tr_plan p = expert_plan(64, 64);
+  tr_prediction even, uneven, limited;
+  few.groups = 8, few.group_limit = 2;
+  tr_predict(&p, &w, &c, &even);
+  tr_predict(&p, &few, &c, &limited);
+  assert_true(limited.term[TR_TERM_EP] < even.term[TR_TERM_EP]); // two hosts of eight instead of about five
+  assert_true(limited.term[TR_TERM_COMPUTE] == even.term[TR_TERM_COMPUTE]);
+  double before = even.step;
+  for (w.imbalance = 1; w.imbalance < 4; w.imbalance *= 1.3) {
+    tr_predict(&p, &w, &c, &uneven);
+    assert_true(uneven.step >= before && uneven.memory.total >= even.memory.total);
+    before = uneven.step;
+  }
+  assert_true(uneven.term[TR_TERM_EP] > 2 * even.term[TR_TERM_EP]);
+}
+
 static void refused(void **state) {
   (void)state;
   tr_workload w = case_model();
@@ -143,8 +205,12 @@ static void refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(terms_add_up), cmocka_unit_test(better_is_never_slower),
-                                     cmocka_unit_test(memory_is_monotone), cmocka_unit_test(zero_as_published),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(terms_add_up),
+                                     cmocka_unit_test(better_is_never_slower),
+                                     cmocka_unit_test(memory_is_monotone),
+                                     cmocka_unit_test(zero_as_published),
+                                     cmocka_unit_test(experts_by_rank),
+                                     cmocka_unit_test(uneven_experts_cost),
                                      cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,8 @@ static double *try_all(const tr_workload *w, const tr_cluster *c, int64_t batch,
                   if (devices % (tp * pp * cp) != 0 || tp > 2 * c->domain || batch % micro != 0) continue;
                   p.tp = tp, p.pp = pp, p.cp = cp, p.ep = ep, p.vpp = vpp, p.micro = micro, p.zero = zero;
                   p.dp = devices / (tp * pp * cp);
-                  p.batch = batch, p.sequence = 4096, p.recompute = ways[i], p.sequence_parallel = tp > 1;
+                  p.batch = batch, p.sequence = 4096, p.recompute = ways[i];
+                  tr_plan_follow_degrees(&p);
                   if (zero > 0 && p.dp * cp == 1) continue;
                   if (tr_plan_check(&p, w, c) < 0 || !divides_evenly(w, &p)) continue;
                   tr_predict(&p, w, c, &x);

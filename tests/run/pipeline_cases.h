@@ -45,7 +45,7 @@ static inline int pl_numbers(const pl_rule *rule, int p, int k, ph_case *c) {
   if (k > 0 && strcmp(rule->name, "naive") == 0) return 0;
   c->v = rule->v;
   c->run.micro = m;
-  c->run.sequences = c->run.nrank * m + 1;
+  c->run.sequences = k == 1 ? c->run.nrank * m + 1 : 2 * c->run.nrank * m - 1; // the first leaves half of them empty
   c->run.layers = p * v - 2 < 3 ? 3 : p * v - 2 + k;
   return 1;
 }
@@ -56,7 +56,8 @@ static inline const pl_rule *pl_rule_of(const ph_case *c) {
   return rule;
 }
 
-static inline void pl_close(const ph_case *c, const char *what, double difference, double allowed, const char *tensor) {
+static inline void pl_close(const ph_case *c, const char *what, double difference, double allowed,
+                            const char *tensor) {
   char name[160];
   ph_describe(c, name);
   if (!(difference <= allowed))

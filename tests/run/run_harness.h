@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RH_STEPS = 12, RH_RANKS = 16, RH_MICRO = 20, RH_VOCAB = 29, RH_POSITIONS = 16 };
+enum { RH_STEPS = 12, RH_RANKS = 16, RH_MICRO = 20, RH_SEQUENCES = 80, RH_VOCAB = 29, RH_POSITIONS = 16 };
 
 typedef enum rh_labels { RH_RAGGED, RH_FIRST_IGNORED, RH_NONE_VALID } rh_labels;
 
@@ -94,8 +94,9 @@ static inline tr_status rh_model(const rh_case *c, tr_model **out) {
 
 typedef struct rh_rows {
   tr_model_input input;
-  int32_t token[16 * RH_POSITIONS], target[16 * RH_POSITIONS], position[16 * RH_POSITIONS], start[17];
-  int64_t sample[16 * RH_POSITIONS];
+  int32_t token[RH_SEQUENCES * RH_POSITIONS], target[RH_SEQUENCES * RH_POSITIONS],
+      position[RH_SEQUENCES * RH_POSITIONS], start[RH_SEQUENCES + 1];
+  int64_t sample[RH_SEQUENCES * RH_POSITIONS];
 } rh_rows;
 
 static inline int rh_length(int64_t sample) { return 1 + (int)(rh_mix((uint32_t)sample, 1) % RH_POSITIONS); }
@@ -109,6 +110,7 @@ static inline int32_t rh_target(const rh_case *c, int64_t sample, int index, int
 // Sequences [first, last) of the step, one after the other.
 static inline void rh_fill(const rh_case *c, int64_t step, int first, int last, rh_rows *out) {
   int64_t n = 0, valid = 0;
+  if (last - first > RH_SEQUENCES) abort();
   out->start[0] = 0;
   for (int index = first; index < last; index++) {
     int64_t sample = step * c->sequences + index;

@@ -45,6 +45,8 @@ tr_status tr_config_text_merge(const char *original_path, const char *own_text, 
 // in $TRIREME_PRESETS, ./presets, and beside the running program: ../presets, ../share/trireme/presets). `path` (may be
 // NULL, room for nbyte) gets the file that was read. TR_ERR_CONFIG with "did you mean" when there is no such thing.
 tr_status tr_arch_load(const char *name, tr_arch *out, char *path, size_t nbyte);
+// The file alone, which the caller reads: for descriptions of what the library does not build.
+tr_status tr_arch_find(const char *name, char *path, size_t nbyte);
 
 // Whether two descriptions differ in what changes shapes or mathematics; writes what differs, each with both values,
 // as "model.layers is 12, the checkpoint has 6; ..." ("" when nothing does). Dropout does not count.

@@ -47,6 +47,9 @@ typedef struct tr_plan {
 } tr_plan;
 
 void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
+// What a current program does at the plan's degrees: cuts sequences where it cuts tensors, and where chunks interleave, runs
+// the experts' exchange of one micro-batch beside the computation of another.
+void tr_plan_follow_degrees(tr_plan *plan);
 // TR_ERR_PLAN naming the degree, its value and what would work.
 tr_status tr_plan_check(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 int64_t tr_plan_devices(const tr_plan *plan);

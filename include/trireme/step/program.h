@@ -76,8 +76,9 @@ typedef struct tr_op {
   uint16_t chunk;                  // of this rank's chunks (tr_program.chunk)
   uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
   int16_t slot_in, slot_out;       // slots of the chunk's rings for activations, entering and leaving; -1: none
-  int16_t slot_din, slot_dout;     // for gradients: entering (of what left), leaving (of what entered). SEND, RECV: slot_in
-  uint16_t back_stage;             // X and pairs: the backward half
+  int16_t slot_din,
+      slot_dout;       // for gradients: entering (of what left), leaving (of what entered). SEND, RECV: slot_in
+  uint16_t back_stage; // X and pairs: the backward half
   int32_t back_microbatch;
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
