@@ -130,7 +130,7 @@ static void add_up(const tr_runtime_plan *p, const tr_runtime_part *part, const 
                temporaries =
                    tr_arena_rounded(values->area[TR_PLACE_TEMPORARY] * (pairs_alternate(part->program) ? 2 : 1)),
                small = small_bytes(p, part), once = s.weights + s.packed + s.master + s.moments + s.squares;
-  const int shares = p->zero && p->dp > 1;
+  const int shares = p->zero && p->share > 1;
   size_t messages, handed;
   ring_bytes(p, part, &messages, &handed);
   *out = (tr_runtime_memory){

@@ -78,15 +78,15 @@ static double pass_seconds(const timing *t, int rank, const tr_op *op) {
   return sum;
 }
 
-// Elements of the units that the first rank of dp updates: with owned parts, its part of each bucket.
+// Elements of the units that the first of those who share them updates: with owned parts, its part of each bucket.
 static double updated(const tr_runtime_plan *p, const tr_runtime_part *part, const tr_op *op) {
   const int64_t begin = part->layout->unit_start[op->unit_begin], end = part->layout->unit_start[op->unit_end];
   int64_t sum = 0;
-  if (!(p->zero && p->dp > 1)) return (double)(end - begin);
+  if (!(p->zero && p->share > 1)) return (double)(end - begin);
   for (int b = 0; b < part->program->nbucket; b++) {
     const tr_bucket *bucket = &part->program->bucket[b];
     int64_t first, count;
-    tr_layout_own(part->layout, bucket->unit_begin, bucket->unit_end, p->dp, 0, &first, &count);
+    tr_layout_own(part->layout, bucket->unit_begin, bucket->unit_end, p->share, 0, &first, &count);
     const int64_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;
     sum += to > from ? to - from : 0;
   }
@@ -99,12 +99,12 @@ static double packed(const tr_runtime_plan *p, const tr_runtime_part *part, cons
     const int unit = tr_model_param(part->model, i)->unit;
     if (unit >= op->unit_begin && unit < op->unit_end) sum += tr__runtime_packed_bytes(p, part->model, i);
   }
-  return (double)(sum / tr_dtype_size(p->type)) / (p->zero && p->dp > 1 ? p->dp : 1);
+  return (double)(sum / tr_dtype_size(p->type)) / (p->zero && p->share > 1 ? p->share : 1);
 }
 
 tr_kernel_work tr_runtime_state_work(const tr_runtime_plan *p, int rank, const tr_op *op, const char **kind) {
   const tr_runtime_part *part = &p->part[rank];
-  const int shares = p->zero && p->dp > 1;
+  const int shares = p->zero && p->share > 1;
   *kind = op->kind == TR_OP_UPDATE    ? "update"
           : op->kind == TR_OP_PUBLISH ? "pack"
           : op->kind == TR_OP_NORM    ? "norm"

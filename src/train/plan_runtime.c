@@ -12,6 +12,7 @@ void tr_train_runtime(const tr_train_plan *plan, tr_runtime_part *part, tr_runti
   *out = (tr_runtime_plan){.part = part,
                            .pp = pp,
                            .dp = plan->step.dp,
+                           .share = plan->local < (int)plan->config->run.ranks ? plan->local : plan->step.dp,
                            .ranks = plan->local,
                            .threads = plan->nthread,
                            .rows = run.rows,

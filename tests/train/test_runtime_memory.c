@@ -52,7 +52,7 @@ static int compare(const settings *s, const char *what) {
     size_t items = 0;
     tr_train_run_options(&s->plan, r * dp, &options); // the map has dp inside pp
     assert_ptr_equal(options.program, part[r].program);
-    assert_int_equal(tr_run_memory_predict(&options, s->plan.nthread, s->plan.step.dp, &need), TR_OK);
+    assert_int_equal(tr_run_memory_predict(&options, s->plan.nthread, runtime.dp, runtime.share, &need), TR_OK);
     assert_int_equal(tr_runtime_memory_of(&runtime, r, &sum), TR_OK);
     if (sum.own != need.private_total || sum.shared != need.shared_total || sum.host != need.host_total)
       fail_msg("%s, place %d: own %zu, shared %zu, host %zu; the executor has %zu, %zu, %zu", what, r, sum.own,

@@ -24,7 +24,7 @@ typedef struct tr_runtime_part {
 
 typedef struct tr_runtime_plan {
   const tr_runtime_part *part; // [pp]
-  int pp, dp;                  // dp: ranks whose gradients are summed
+  int pp, dp, share;           // dp: ranks whose gradients are summed; share: of those, that have the state together
   int ranks, threads;          // on one host, of each rank
   int64_t rows, sequence;      // of a micro-batch
   tr_dtype type;
