@@ -65,7 +65,7 @@ size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_d
 typedef struct tr__share {
   tr_run *run;
   int64_t first; // element where the bucket starts
-  size_t *start; // [dp + 1] where each rank's part starts, from `first`
+  size_t *start; // [sharers + 1] where each sharer's part starts, from `first`
   int unit;      // of the next block
   int64_t at;    // where it starts
   int64_t block; // its number
@@ -100,7 +100,9 @@ struct tr_run {
   int ngrad, grad_rank;                 // ranks in it, own index
   int dp, dp_rank;                      // ranks in options.dp, own index
   int pp, pp_rank;
-  int shares; // zero 1 with several ranks
+  tr_group *sharers;   // those of grads who can have the state together; NULL: this rank alone
+  int nsharer, sharer; // how many, own index
+  int shares;          // zero 1 with several sharers
   // the chunks and rings of the program; of one without: `only`
   const tr_chunk *chunk;
   int nchunk, nring;
@@ -131,7 +133,7 @@ struct tr_run {
   unsigned char *param_first;         // [pieces * PARAMS] no later piece of the chunk uses it
   unsigned char *touched;             // [params] TR__SHARED, and whether there is a contribution to its gradient
   int tied_param;                     // gradient summed over options.tied, -1 none
-  size_t *tied_starts;                // [2][gradient ranks + 1] parts of what is around it
+  size_t *tied_starts;                // [2][sharers + 1] parts of what is around it
   tr_optim_segment *segment;          // [params]
   tr_compute compute, inline_compute; // the second without the pool: what is done beside communication
   // evaluation through a pipeline
@@ -182,7 +184,8 @@ size_t tr__run_norms_bytes(const tr_run_options *o);
 size_t tr__run_squares_bytes(const tr_run_options *o);
 size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size); // size: of a slot of each class
 tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out);
-void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad, tr_run_memory *out);
+void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad, int nshare,
+                     tr_run_memory *out);
 
 // ---- run_check.c
 tr_status tr__run_check_chunks(const tr_run_options *o); // the program is one of this part of the model

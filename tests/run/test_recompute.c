@@ -183,7 +183,7 @@ static tr_run_memory memory_of(int64_t layers, int recompute, int split) {
   o.rows = 64;
   o.split_backward = split;
   o.recompute = (tr_recompute)recompute;
-  assert_int_equal(tr_run_memory_predict(&o, 1, 1, &need), TR_OK);
+  assert_int_equal(tr_run_memory_predict(&o, 1, 1, 1, &need), TR_OK);
   tr_layout_destroy(&layout);
   tr_model_destroy(model);
   return need;

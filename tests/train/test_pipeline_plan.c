@@ -183,6 +183,31 @@ static void known_costs_give_known_times(void **unused) {
   }
 }
 
+// Rank 3 updates the longest: it begins when rank 0, which ends its passes last, has summed its squares.
+static void updates_begin_when_all_ranks_have_met(void **unused) {
+  (void)unused;
+  static const int64_t units[TR_OP_W + 1] = {[TR_OP_F] = 1, [TR_OP_B] = 2};
+  job j;
+  tr__costs costs;
+  tr_sim_result result;
+  open_job(&j, "run.ranks=4 parallel.pp=4 model.layers=8 batch.sequences=8");
+  assert_int_equal(tr__costs_open(&j.plan, &costs), TR_OK);
+  add_costs(&costs, &j.plan, units);
+  for (int r = 0; r < 4; r++) {
+    const tr_program *program = &j.plan.part[r].program;
+    for (uint32_t i = 0; i < program->nop; i++)
+      if (program->op[i].kind == TR_OP_NORM) tr__costs_add(&costs, r, i, (r == 3 ? 10 : 2) * UNIT, 0);
+  }
+  assert_int_equal(tr__costs_simulate(&costs, &result), TR_OK);
+  // add_costs has given NORM a first cost of 0, so that its mean is half.
+  assert_in_range(result.makespan, (33 + 5) * UNIT - 1000, (33 + 5) * UNIT);
+  double work = 4 * 24 + 5 + 3 * 1;
+  assert_true(result.bubble > 1 - work / (4 * 38) - 1e-3 && result.bubble < 1 - work / (4 * 38) + 1e-3);
+  tr_sim_result_destroy(&result);
+  tr__costs_close(&costs);
+  close_job(&j);
+}
+
 static uint32_t first_of(const tr_program *program, tr_op_kind kind) {
   uint32_t i = 0;
   while (i < program->nop && program->op[i].kind != kind) i++;
@@ -244,6 +269,7 @@ int main(void) {
       cmocka_unit_test(parts_make_the_model),
       cmocka_unit_test(those_who_sum_are_numbered),
       cmocka_unit_test(known_costs_give_known_times),
+      cmocka_unit_test(updates_begin_when_all_ranks_have_met),
       cmocka_unit_test(classes_have_a_mean_or_the_least),
       cmocka_unit_test(a_pipeline_has_enough_micro_batches),
   };

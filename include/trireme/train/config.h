@@ -150,7 +150,7 @@ typedef struct tr_train_plan {
   tr_step_options step;           // what all parts have in common
   tr_mesh_spec mesh;
   tr_launch_place place; // size 0: nobody else starts the ranks
-  int local;             // ranks on this host
+  int local;             // ranks on this host, as far as the starter tells; else 1
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;
@@ -164,11 +164,13 @@ typedef struct tr_train_plan {
   int64_t eval_samples; // of which each evaluation uses so many
   size_t save_nbyte;    // buffer of a rank's share of a checkpoint, at most
   size_t arena_nbyte;   // shared memory per rank, at most
-  size_t once_nbyte;    // shared memory that exists once for all ranks that have the same weights, all of it together
-  size_t talk_nbyte;    // what ranks talk through
-  size_t rank_nbyte;    // predicted memory of the largest rank, its shared part included, but for what exists once
-  int largest;          // its place in the pipeline
-  size_t total_nbyte;   // of all ranks together
+  size_t
+      once_nbyte; // shared memory that exists once for all ranks of a host that have the same weights, all of it together
+  size_t talk_nbyte;     // what ranks talk through
+  size_t rank_nbyte;     // predicted memory of the largest rank, its shared part included, but for what exists once
+  int largest;           // its place in the pipeline
+  size_t even_nbyte;     // an average rank's, its share of a checkpoint included
+  size_t total_nbyte;    // of all ranks of this host together
   char memory_text[480]; // its breakdown
 } tr_train_plan;
 
