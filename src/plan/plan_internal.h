@@ -10,6 +10,7 @@
 
 // Puts what was measured into a cluster that is read (its list `links`).
 tr_status tr__measured_links(const tr_yaml_node *list, tr_cluster *cluster);
+tr_status tr__measured_kernels(const tr_yaml_node *map, tr_cluster *cluster); // its map `kernels`
 
 // ---- where groups lie (place.c)
 
