@@ -51,9 +51,9 @@ int tr_preset_find(const char *folder, const char *name, const char *suffix, cha
 }
 
 // Names of the presets in a folder, without the suffix, appended to a list that the caller frees.
-static size_t list_presets(const char *folder, const char *suffix, char **list, size_t n) {
+static size_t list_folder(const char *folder, const char *suffix, char **list, size_t n, size_t most) {
   DIR *stream = opendir(folder);
-  for (struct dirent *entry; stream && n < NAMES && (entry = readdir(stream));) {
+  for (struct dirent *entry; stream && n < most && (entry = readdir(stream));) {
     size_t length = strlen(entry->d_name), end = strlen(suffix);
     if (length <= end || strcmp(entry->d_name + length - end, suffix) != 0) continue;
     list[n] = strndup(entry->d_name, length - end);
@@ -67,7 +67,7 @@ tr_status tr_preset_missing(const char *folder, const char *name, const char *su
   char folders[FOLDERS][PATH_LIMIT], *list[NAMES];
   size_t n = 0;
   for (int i = 0, nfolder = preset_folders(folder, folders); i < nfolder; i++)
-    n = list_presets(folders[i], suffix, list, n);
+    n = list_folder(folders[i], suffix, list, n, NAMES);
   const char *closest = tr_text_closest(name, (const char *const *)list, n);
   tr_status status = tr_error(TR_ERR_CONFIG, "%s%s%s%s", sentence,
                               closest ? "; did you mean '"
@@ -76,4 +76,21 @@ tr_status tr_preset_missing(const char *folder, const char *name, const char *su
                               closest ? closest : "", closest ? "'?" : "");
   while (n > 0) free(list[--n]);
   return status;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+size_t tr_preset_list(const char *folder, const char *suffix, char **name, size_t most) {
+  char folders[FOLDERS][PATH_LIMIT];
+  size_t n = 0, kept = 0;
+  for (int i = 0, nfolder = preset_folders(folder, folders); i < nfolder; i++)
+    n = list_folder(folders[i], suffix, name, n, most);
+  qsort(name, n, sizeof *name, by_name);
+  for (size_t i = 0; i < n; i++) {
+    if (kept > 0 && strcmp(name[kept - 1], name[i]) == 0)
+      free(name[i]);
+    else
+      name[kept++] = name[i];
+  }
+  return kept;
 }

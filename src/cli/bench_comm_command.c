@@ -211,6 +211,8 @@ static tr_status launch_job(tr__comm_job *job, tr_rank_main rank_main, size_t ar
   o.mode = s->launch ? TR_LAUNCH_THREADS : TR_LAUNCH_PROCESSES;
   o.nrank = job->nrank;
   o.arena_nbyte = arena;
+  o.any_order = s->order == TR_ORDER_ANY;
+  o.read_peers = s->direct;
   fflush(stdout);
   return tr_launch(&o, rank_main, job, NULL);
 }
@@ -258,8 +260,8 @@ static tr_status sweep(tr__comm_job *job, const tr__argument_list *words, const 
   limit_sizes(job, &c, &note);
   plan_points(job, &c);
   if (job->wants_links && job->most < LINK_LEAST) job->most = LINK_LEAST;
-  snprintf(subject, sizeof subject, "%d ranks as %s%s", job->nrank, own.launch ? "threads" : "processes",
-           own.direct ? "" : ", no direct path");
+  snprintf(subject, sizeof subject, "%d ranks as %s%s%s", job->nrank, own.launch ? "threads" : "processes",
+           own.direct ? "" : ", no direct path", own.order == TR_ORDER_ANY ? ", sums in any order" : "");
   tr_status status = tr__bench_open(&report, "comm", subject, &own, options);
   report.part = words->n > 0 || chose_part(options);
   if (status == TR_OK && note.data && !own.json && job->speaks) fputs(note.data, stdout);
@@ -290,9 +292,9 @@ static tr_status preflight(tr__comm_job *job) {
 
 // Settings that a mode has no use for are refused, so that nobody believes they counted.
 static tr_status check_mode(const tr__bench_settings *s, const tr__argument_list *words, const tr_options *options) {
-  static const char *const sweep_only[] = {"bench.write",  "bench.baseline", "bench.tolerance",
-                                           "bench.sizes",  "bench.factor",   "bench.types",
-                                           "bench.reduce", "bench.place",    "bench.seconds"};
+  static const char *const sweep_only[] = {"bench.write",   "bench.baseline", "bench.tolerance", "bench.sizes",
+                                           "bench.factor",  "bench.types",    "bench.reduce",    "bench.place",
+                                           "bench.seconds", "comm.order"};
   const char *mode = s->matrix ? "--matrix" : "--preflight";
   if (s->matrix && s->preflight) return tr__cli_usage("bench", "--matrix and --preflight are two looks; give one");
   if (!s->matrix && !s->preflight) return TR_OK;

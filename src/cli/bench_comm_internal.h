@@ -60,6 +60,8 @@ typedef struct tr__comm_link {
   int first, second; // the pair that was measured; first -1: there is none
   size_t most;       // bytes of the largest message
   tr_fit fit;
+  double spread; // median over least of the times of one size; the middle size's
+  double adding; // bytes per second that the first adds to what it has
 } tr__comm_link;
 
 typedef struct tr__comm_results {

@@ -41,12 +41,15 @@ size_t tr__comm_case_length(const tr__comm_job *job, size_t first) {
 
 void tr__comm_print_head(const tr__comm_job *job) {
   const tr__comm_results *r = job->results;
+  const char *demand = getenv("TRIREME_COMM");
   char cpu[128];
   tr_cpu_name(cpu, sizeof cpu);
-  printf("%s, %s, %d core%s; engine %s, %d rank%s as %s on %d host%s%s\n", cpu, tr_isa_name(tr_cpu_isa()), job->cores,
-         job->cores == 1 ? "" : "s", r->engine, job->nrank, job->nrank == 1 ? "" : "s",
+  printf("%s, %s, %d core%s; engine %s, %d rank%s as %s on %d host%s%s%s\n", cpu, tr_isa_name(tr_cpu_isa()),
+         job->cores, job->cores == 1 ? "" : "s", r->engine, job->nrank, job->nrank == 1 ? "" : "s",
          job->settings->launch ? "threads" : "processes", r->hosts, r->hosts == 1 ? "" : "s",
-         job->settings->direct ? "" : ", without the direct path");
+         job->settings->direct ? "" : ", without the direct path",
+         job->settings->order == TR_ORDER_ANY ? ", sums in any order" : "");
+  if (demand && *demand) printf("algorithms as TRIREME_COMM=%s demands\n", demand);
   printf("times are the slowest rank's, from a barrier on; buffers are rewritten before and results checked after "
          "each\n");
 }
@@ -88,7 +91,10 @@ static void print_fit(const tr_fit *f) {
   printf("fit over this range: alpha %s", alpha);
   if (f->alpha > 0) printf(" +- %.0f %%", 100 * f->alpha_error / f->alpha);
   if (f->beta > 0) printf(", 1 / beta %.3g GB/s +- %.0f %%", 1e-9 / f->beta, 100 * f->beta_error / f->beta);
-  printf("; residual %.0f %%\n", 100 * f->residual);
+  printf("; residual %.0f %%%s\n", 100 * f->residual,
+         tr_fit_judge(f) == TR_FIT_GOOD    ? ""
+         : tr_fit_judge(f) == TR_FIT_ROUGH ? ": rough"
+                                           : ": a line says nothing");
 }
 
 static void print_plateau(const tr__comm_job *job, const tr_plateau *p) {
@@ -133,11 +139,11 @@ static json_t *fit_of(const tr__comm_job *job, const tr__comm_point *p, size_t n
   tr_fit f;
   tr_plateau l;
   if (n < 3 || conclusions(p, n, &f, &l) < 0) return NULL;
-  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "name",
+  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:f}", "name",
                    tr__comm_case_name(&p->of, name, sizeof name), "alpha_s", f.alpha, "alpha_error_s", f.alpha_error,
-                   "beta_s_per_byte", f.beta, "beta_error_s_per_byte", f.beta_error, "residual", f.residual,
-                   "plateau_bytes_per_s", l.bandwidth, "half_rate_bytes", l.half, "bucket_bytes", l.enough,
-                   "flops_per_byte", job->results->peak / job->nrank / l.bandwidth);
+                   "beta_s_per_byte", f.beta, "beta_error_s_per_byte", f.beta_error, "residual", f.residual, "worth",
+                   tr_fit_worth_name(tr_fit_judge(&f)), "plateau_bytes_per_s", l.bandwidth, "half_rate_bytes", l.half,
+                   "bucket_bytes", l.enough, "flops_per_byte", job->results->peak / job->nrank / l.bandwidth);
 }
 
 tr_status tr__comm_report(const tr__comm_job *job, tr__bench_report *report) {
@@ -162,22 +168,39 @@ static void append_link(const tr__comm_job *job, const tr__comm_link *l, const c
   tr_format_bytes(most, sizeof most, (double)l->most);
   for (char *c = cpu; *c; c++)
     if (*c == '"' || *c == '\\') *c = ' ';
-  tr_text_append(out, "  - tier: %s\n    latency: %.6g\n    bandwidth: %.6g\n", tier, fmax(l->fit.alpha, 1e-9),
-                 l->fit.beta > 0 ? 1 / l->fit.beta : 1e15);
+  tr_text_append(out, "  - tier: %s\n    latency: %.6g\n    bandwidth: %.6g\n    adding: %.6g\n", tier, l->fit.alpha,
+                 1 / l->fit.beta, l->adding);
   tr_text_append(
       out,
       "    source: \"trireme bench comm, engine %s, ranks %d and %d, one way, 8 B to %s, latency +- %.2g %%, "
-      "bandwidth +- %.2g %%, residual %.2g %%, %s, %s\"\n",
-      job->results->engine, l->first, l->second, most,
-      l->fit.alpha > 0 ? 100 * l->fit.alpha_error / l->fit.alpha : 0.0,
-      l->fit.beta > 0 ? 100 * l->fit.beta_error / l->fit.beta : 0.0, 100 * l->fit.residual, cpu, now);
+      "bandwidth +- %.2g %%, residual %.2g %% (%s), median %.3g times the least, %s, %s\"\n",
+      job->results->engine, l->first, l->second, most, 100 * l->fit.alpha_error / l->fit.alpha,
+      100 * l->fit.beta_error / l->fit.beta, 100 * l->fit.residual, tr_fit_worth_name(tr_fit_judge(&l->fit)),
+      l->spread, cpu, now);
+}
+
+// What is no line is not made one: a latency of nothing would be believed.
+static tr_status check_link(const tr__comm_link *l, const char *path) {
+  char why[96];
+  if (l->first < 0 || tr_fit_judge(&l->fit) != TR_FIT_VOID) return TR_OK;
+  snprintf(why, sizeof why, "its times are off the best line by %.0f %%", 100 * l->fit.residual);
+  if (!(l->fit.alpha > 0)) snprintf(why, sizeof why, "the best line through its times has no latency");
+  if (!(l->fit.beta > 0)) snprintf(why, sizeof why, "its times do not grow with the size");
+  return tr_error(
+      TR_ERR_VERIFY,
+      "%s is not written: nothing can be said of the link between ranks %d and %d, as %s (one size's median is "
+      "%.1f times its least); try again when nobody else is busy",
+      path, l->first, l->second, why, l->spread);
 }
 
 tr_status tr__comm_write_links(const tr__comm_job *job, const char *path) {
   static const char *const tiers[TR__COMM_PLACES] = {"host", "network"};
   tr_text out = {0};
-  tr_text_append(&out, "# Links as measured between two ranks: latency in seconds, bandwidth in bytes per second.\n"
-                       "links:\n");
+  for (int i = 0; i < TR__COMM_PLACES; i++) TR_TRY(check_link(&job->results->link[i], path));
+  tr_text_append(
+      &out,
+      "# Links as measured between two ranks: latency in seconds, bandwidth in bytes per second, and the bytes per "
+      "second\n# that a rank adds to what it has.\nlinks:\n");
   for (int i = 0; i < TR__COMM_PLACES; i++)
     if (job->results->link[i].first >= 0) append_link(job, &job->results->link[i], tiers[i], &out);
   tr_status status = out.failed ? tr_error(TR_ERR_MEMORY, "no memory for a description of links")

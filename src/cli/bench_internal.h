@@ -11,6 +11,7 @@
 #include "cli/arguments_internal.h"
 #include "trireme/base/option.h"
 #include "trireme/train/config.h"
+#include "trireme/train/train.h"
 #include <jansson.h>
 
 typedef struct tr__bench_settings {
@@ -21,13 +22,14 @@ typedef struct tr__bench_settings {
   // bench comm
   char *sizes, *types, *svg;
   int place, buffers, reduce, launch; // place, buffers: 0, 1 or 2 both
+  int order;                          // as comm.order of a run file
   int direct, matrix, preflight;
   int64_t ranks, factor; // ranks -1: as many as cores, at least 2
   double seconds, slow;
 } tr__bench_settings;
 
 enum {
-  TR__BENCH_OPTIONS = 19,
+  TR__BENCH_OPTIONS = 20,
   TR__BENCH_COMMON = 4,                    // rows for all benchmarks come first,
   TR__BENCH_KERNEL = TR__BENCH_COMMON + 1, // then layouts, then kernel's two,
   TR__BENCH_COMM = TR__BENCH_KERNEL + 2,   // then comm's
@@ -59,6 +61,24 @@ typedef struct tr__bench_times {
 } tr__bench_times;
 // Run a plan's steps: config.train.steps, 0: as many as take a few seconds, at least 5.
 tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out);
+
+// What rank 0's calls took, by what they were: processor time of its thread where a rank has one, so that what others do on the
+// machine counts for little. Backward passes are whole.
+enum { TR__SAMPLES = 40, TR__SAMPLE_PIECES = 128, TR__SAMPLE_OPS = 512 };
+typedef struct tr__bench_sample {
+  int n; // seen; the first TR__SAMPLES are kept
+  float seconds[TR__SAMPLES];
+} tr__bench_sample;
+typedef struct tr__bench_samples {
+  tr__bench_sample piece[TR__SAMPLE_PIECES][2], op[TR__SAMPLE_OPS], step; // [][1]: backward
+  int64_t begin[3]; // of the step, the operation, the piece under way
+  int thread;       // processor time is taken
+} tr__bench_samples;
+extern const tr_run_observer tr__bench_sampler; // bench_samples.c; its user is a tr__bench_samples
+void tr__bench_sample_step(tr__bench_samples *samples, int ends);
+double tr__bench_sample_median(const tr__bench_sample *sample); // 0: there is none
+// Steps for some `seconds`, the samples taken.
+tr_status tr__bench_sampled(const tr_train_plan *plan, double seconds, tr__bench_samples *out);
 
 // ---- the report
 

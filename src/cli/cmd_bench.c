@@ -36,6 +36,8 @@ const tr_option tr__bench_options[TR__BENCH_OPTIONS] = {
      .help = "bench comm: element types with commas between: f32, bf16, f16, i32, u8."},
     {.path = "bench.reduce", .type = TR_OPTION_CHOICE, .offset = AT(reduce), .def = "sum", .choices = "sum|max",
      .help = "bench comm: how operations that reduce do it."},
+    {.path = "comm.order", .type = TR_OPTION_CHOICE, .offset = AT(order), .def = "tree", .choices = "tree|any",
+     .help = "bench comm: sums over ranks in one order, or in any: rings and double trees need that. TRIREME_COMM demands one."},
     {.path = "bench.place", .type = TR_OPTION_CHOICE, .offset = AT(place), .def = "in", .choices = "in|out|both",
      .help = "bench comm: in place or out of place, where an operation knows both."},
     {.path = "bench.buffers", .type = TR_OPTION_CHOICE, .offset = AT(buffers), .def = "arena", .choices = "arena|private|both",

@@ -11,11 +11,12 @@
 static tr_status check_request(const tr__simulate_request *r) {
   if (!r->schedule == !r->compare)
     return tr__cli_usage("simulate", "give a schedule with --schedule, or several with --compare");
-  if (!r->model != !r->cluster) return tr__cli_usage("simulate", "--model and --cluster go together; give both");
-  if (!r->model && (r->micro || r->sequence || r->tp || r->layers))
+  if (!r->stages.model != !r->stages.cluster)
+    return tr__cli_usage("simulate", "--model and --cluster go together; give both");
+  if (!r->stages.model && (r->stages.micro || r->stages.sequence || r->stages.tp || r->stages.layers))
     return tr__cli_usage("simulate",
                          "--micro, --seq, --tp and --layers say how a model is run; give --model and --cluster");
-  if (r->model && (r->costs || r->pair || r->comm || r->occupancy || r->reduce || r->tick))
+  if (r->stages.model && (r->costs || r->pair || r->comm || r->occupancy || r->reduce || r->tick))
     return tr__cli_usage("simulate", "--model and --cluster give all times; leave out --costs, --pair, --comm, "
                                      "--occupancy, --reduce and --tick");
   if (r->compare && (r->svg || r->trace || r->write || r->dump))
@@ -26,7 +27,7 @@ static tr_status check_request(const tr__simulate_request *r) {
 }
 
 static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
-  *r = (tr__simulate_request){.replicas = 1};
+  *r = (tr__simulate_request){.stages.replicas = 1};
   const tr__argument table[] = {
       {.name = "--schedule", .kind = TR__ARGUMENT_TEXT, .out = &r->schedule},
       {.name = "--compare", .kind = TR__ARGUMENT_TEXT, .out = &r->compare},
@@ -40,13 +41,13 @@ static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
       {.name = "--occupancy", .kind = TR__ARGUMENT_TEXT, .out = &r->occupancy},
       {.name = "--one-stream", .kind = TR__ARGUMENT_FLAG, .out = &r->one_stream},
       {.name = "--reduce", .kind = TR__ARGUMENT_TEXT, .out = &r->reduce},
-      {.name = "--replicas", .kind = TR__ARGUMENT_COUNT, .out = &r->replicas, .min = 1, .max = 1 << 24},
-      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
-      {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->cluster},
-      {.name = "--micro", .kind = TR__ARGUMENT_COUNT, .out = &r->micro, .min = 1, .max = 1 << 16},
-      {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->sequence, .min = 1, .max = 1 << 28},
-      {.name = "--tp", .kind = TR__ARGUMENT_COUNT, .out = &r->tp, .min = 1, .max = 1 << 16},
-      {.name = "--layers", .kind = TR__ARGUMENT_TEXT, .out = &r->layers},
+      {.name = "--replicas", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.replicas, .min = 1, .max = 1 << 24},
+      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.model},
+      {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.cluster},
+      {.name = "--micro", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.micro, .min = 1, .max = 1 << 16},
+      {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.sequence, .min = 1, .max = 1 << 28},
+      {.name = "--tp", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.tp, .min = 1, .max = 1 << 16},
+      {.name = "--layers", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.layers},
       {.name = "--tick", .kind = TR__ARGUMENT_TEXT, .out = &r->tick},
       {.name = "--svg", .kind = TR__ARGUMENT_TEXT, .out = &r->svg},
       {.name = "--trace", .kind = TR__ARGUMENT_TEXT, .out = &r->trace},
@@ -95,8 +96,8 @@ static tr_status make_schedule(const tr__simulate_request *r, const char *name, 
 
 static tr_status make_costs(const tr__simulate_request *r, const tr_schedule *s, int compares,
                             tr__simulate_costs *out) {
-  return r->model ? tr__simulate_costs_predict(r, s, out)
-                  : tr__simulate_costs_parse(r, s, compares ? s->S / s->p : 1, out);
+  return r->stages.model ? tr__simulate_costs_predict(r, s, out)
+                         : tr__simulate_costs_parse(r, s, compares ? s->S / s->p : 1, out);
 }
 
 tr_status tr__simulate(const tr__simulate_request *r, const char *schedule, int compares, tr__simulation *out) {

@@ -4,6 +4,8 @@
 #include "cli/arguments_internal.h"
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
+#include "trireme/base/text.h"
+#include "trireme/plan/pipeline.h"
 #include "trireme/train/config.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,8 @@ void tr__plan_case_text(const tr_plan *p, char *out, size_t nbyte) {
            "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s, order %s",
            (long long)p->tp, (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp,
            (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute], map);
+  size_t n = strlen(out);
+  if (p->schedule && n < nbyte) snprintf(out + n, nbyte - n, ", schedule %s", p->schedule);
 }
 
 // ---- clusters
@@ -58,6 +62,18 @@ tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *o
   tr_status status = cut_cluster(devices, out);
   if (status < 0) tr_cluster_unload(out);
   return status;
+}
+
+tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequence, int64_t *out) {
+  int64_t count;
+  char number[64];
+  int are_sequences = tr_text_ends_in(text, "seq");
+  snprintf(number, sizeof number, "%.*s", (int)(are_sequences ? strlen(text) - 3 : strlen(text)), text);
+  if (tr_parse_count(number, &count) < 0 || count < 1)
+    return tr__cli_usage(command, "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", text);
+  *out = are_sequences ? count : (count + sequence / 2) / sequence;
+  if (*out < 1) *out = 1;
+  return TR_OK;
 }
 
 // ---- run files
@@ -158,6 +174,22 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   return TR_OK;
 }
 
+// Chunks are plan.vpp's, or parallel.chunks', or the two of a schedule that has several stages per rank. 1f1b and interleaved are
+// one schedule that chunks choose; others go by their names.
+static void set_schedule(const run_file *f, const tr_options *o, tr__plan_case *c) {
+  static const char *const looped[] = {"interleaved", "interleaved_flex", "looped_bfs", "interleaved_zb"};
+  const char *name = f->train.parallel.schedule;
+  tr_plan *p = &c->plan;
+  int is_looped = 0, by_chunks = strcmp(name, "1f1b") == 0 || strcmp(name, "interleaved") == 0;
+  if (p->pp == 1) return;
+  for (size_t i = 0; i < sizeof looped / sizeof *looped; i++) is_looped |= strcmp(name, looped[i]) == 0;
+  if (!tr_options_is_set(o, "plan.vpp") && is_looped)
+    p->vpp = f->train.parallel.chunks > 0 ? f->train.parallel.chunks : 2;
+  if (by_chunks) return;
+  snprintf(c->schedule, sizeof c->schedule, "%s", name);
+  p->schedule = c->schedule;
+}
+
 static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
   int64_t all = c->hosts * c->host_devices, inner = p->tp * p->pp * p->cp;
   if (inner > all || all % inner != 0)
@@ -174,8 +206,7 @@ static void fill_micro(tr__plan_case *c) {
   for (p->micro = micro > 0 ? micro : 1; p->micro > 1; p->micro--) {
     tr_prediction x;
     if (share % p->micro != 0) continue;
-    tr_predict(p, &c->model, &c->cluster, &x);
-    if (x.fits) return;
+    if (tr_predict_simulated(p, &c->model, &c->cluster, &x) == TR_OK && x.fits) return;
   }
 }
 
@@ -213,6 +244,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   tr_plan_init(&c->plan);
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));
+  set_schedule(f, o, c);
   if (!*f->cluster)
     return tr_error(TR_ERR_CONFIG,
                     "plan.cluster is missing: the plan has to say what it is for; --cluster NAME does");

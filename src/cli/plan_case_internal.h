@@ -12,6 +12,7 @@ typedef struct tr__plan_case {
   char model_name[256], cluster_name[256];
   tr_workload model;
   tr_cluster cluster; // cut to the devices that the plan takes
+  char schedule[32];  // what plan.schedule points to, if it is set
   tr_plan plan;
 } tr__plan_case;
 
@@ -20,6 +21,9 @@ const char *tr__plan_recompute_name(int64_t recompute);
 int tr__plan_recompute_of(const char *name);
 // A preset, a file, or a device's name (one host of it, or `devices`); `devices` 0: all.
 tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out);
+
+// "4M" tokens in whole sequences, or "1024seq"; `command` for the message.
+tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequence, int64_t *out);
 
 // Run files, then settings, from argv[1] on, with all of train's fields, plan.cluster, plan.devices, plan.vpp and
 // plan.ep; --json sets *as_json. Where an argument changes another axis or the devices, and none gives dp, dp is what is

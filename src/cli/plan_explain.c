@@ -4,6 +4,7 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "cli/plan_words_internal.h"
+#include "trireme/plan/pipeline.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,14 +99,14 @@ static void report_resources(tr__plan_report *out, const tr__plan_case *c, const
   tr__plan_table(out, "resources", column);
   for (int i = 0; i < 4; i++) {
     tr_cluster more = c->cluster;
-    double term[TR_TERM_COUNT];
+    tr_prediction with = *x;
     if (i == 0) more.device.peak_bf16 *= 2, more.device.peak_fp8 *= 2;
     if (i == 1) more.device.memory_gbs *= 2;
     if (i == 2) more.device.link_gbs *= 2;
     if (i == 3) more.network_gbit *= 2;
-    double step = tr_predict_step(&c->plan, &c->model, &more, term);
-    tr__plan_row(out, name[i], (double[]){step, step / x->step - 1});
-    if (step < 0.99 * least) least = step, binds = name[i];
+    if (tr_predict_simulated(&c->plan, &c->model, &more, &with) < 0) out->failed = 1;
+    tr__plan_row(out, name[i], (double[]){with.step, with.step / x->step - 1});
+    if (with.step < 0.99 * least) least = with.step, binds = name[i];
   }
   tr__plan_text(out, "what binds it", "binds", x->fits ? binds : "memory");
 }
@@ -137,9 +138,9 @@ static void try_change(changes *s, const char *knob, const char *value, tr_plan 
   tr_plan_follow_degrees(&p);
   if (p.zero > 0 && p.dp * p.cp == 1) return;
   if (tr_plan_check(&p, &c->model, &c->cluster) < 0 || !chunks_work(c, &p)) return;
-  change *x = &s->item[s->n++];
+  change *x = &s->item[s->n];
   snprintf(x->name, sizeof x->name, "%s=%s", knob, value);
-  tr_predict(&p, &c->model, &c->cluster, &x->prediction);
+  if (tr_predict_simulated(&p, &c->model, &c->cluster, &x->prediction) == TR_OK) s->n++;
 }
 
 static void try_values(changes *s) {
@@ -228,7 +229,11 @@ tr_status tr__plan_explain(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_explain_help();
   if (argc < 2) return tr__cli_usage("plan explain", "give a run file, as trireme plan --write makes it");
   TR_TRY(tr__plan_case_load("plan explain", argc, argv, &json, &c));
-  tr_predict(&c.plan, &c.model, &c.cluster, &x);
+  tr_status status = tr_predict_simulated(&c.plan, &c.model, &c.cluster, &x);
+  if (status < 0) {
+    tr__plan_case_unload(&c);
+    return status;
+  }
   tr__plan_begin(&out, "explain", json);
   report_case(&out, &c, &x);
   report_terms(&out, &x);
@@ -331,11 +336,16 @@ tr_status tr__plan_what_if(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_what_if_help();
   if (argc < 2) return tr__cli_usage("plan what-if", "give a run file and FIELD=VALUE");
   TR_TRY(load_sides(argc, argv, &json, side));
-  for (int i = 0; i < 2; i++) tr_predict(&side[i].plan, &side[i].model, &side[i].cluster, &x[i]);
-  tr__plan_begin(&out, "what-if", json);
-  report_sides(&out, side);
-  report_both(&out, side, x);
-  report_lack(&out, &side[1], &x[1]);
+  tr_status status = TR_OK;
+  for (int i = 0; i < 2 && status == TR_OK; i++)
+    status = tr_predict_simulated(&side[i].plan, &side[i].model, &side[i].cluster, &x[i]);
+  if (status == TR_OK) {
+    tr__plan_begin(&out, "what-if", json);
+    report_sides(&out, side);
+    report_both(&out, side, x);
+    report_lack(&out, &side[1], &x[1]);
+    status = tr__plan_end(&out);
+  }
   for (int i = 0; i < 2; i++) tr__plan_case_unload(&side[i]);
-  return tr__plan_end(&out);
+  return status;
 }

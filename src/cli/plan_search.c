@@ -8,7 +8,9 @@
 #include "trireme/base/clock.h"
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
+#include "trireme/plan/pipeline.h"
 #include "trireme/plan/search.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,17 +104,9 @@ static tr_status fix(const char *text, tr_search_options *o) {
 }
 
 static tr_status set_options(const request *r, tr_search_options *o) {
-  int64_t tokens;
-  char number[64];
-  size_t n = strlen(r->batch);
-  int sequences = tr_text_ends_in(r->batch, "seq");
-  snprintf(number, sizeof number, "%.*s", (int)(sequences ? n - 3 : n), r->batch);
-  if (tr_parse_count(number, &tokens) < 0 || tokens < 1)
-    return tr__cli_usage("plan", "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", r->batch);
   tr_search_options_init(o);
   o->fixed.sequence = r->sequence;
-  o->fixed.batch = sequences ? tokens : (tokens + r->sequence / 2) / r->sequence;
-  if (o->fixed.batch < 1) o->fixed.batch = 1;
+  TR_TRY(tr__plan_sequences("plan", r->batch, r->sequence, &o->fixed.batch));
   o->fixed.number = r->number == 1 ? TR_PLAN_FP8 : TR_PLAN_BF16;
   o->top = (size_t)r->top;
   o->all = r->explain;
@@ -163,11 +157,13 @@ static void print_table(const request *r, const tr_workload *w, const tr_cluster
   print_rounding(r, o);
   printf("\n  #   tp   pp  vpp    dp  cp   ep  zero  micro  recompute  s/step  MFU%%  tok/s/dev  GB\n");
   for (size_t i = 0; i < f->n; i++) print_row(&f->top[i], (int)i + 1);
-  printf("\n%lld plans predicted in %.0f ms; %lld do not fit, %lld groups of plans cannot be faster. %lld plans lie "
-         "within the\n"
-         "prediction's error (nine in ten runs of %s within %.0f %%) of the best.\n",
-         (long long)f->predicted, 1e3 * seconds, (long long)f->too_big, (long long)f->bounded, (long long)f->near,
-         c->device.name, 100 * c->device.fit.p90);
+  printf(
+      "\n%lld plans predicted in %.0f ms, the pipelines of the best %lld simulated; %lld do not fit, %lld groups of "
+      "plans\n"
+      "cannot be faster. %lld plans lie within the prediction's error (nine in ten runs of %s within %.0f %%) of the "
+      "best.\n",
+      (long long)f->predicted, 1e3 * seconds, (long long)f->simulated, (long long)f->too_big, (long long)f->bounded,
+      (long long)f->near, c->device.name, 100 * c->device.fit.p90);
 }
 
 static void print_split(const tr_prediction *x) {
@@ -197,25 +193,29 @@ static int by_knob(const void *a, const void *b) {
 }
 
 static void print_families(tr_search_result *f) {
-  printf("the best plan with each value of each knob, against the best of all\n");
+  double best = INFINITY;
+  for (size_t i = 0; i < f->nfamily; i++)
+    if (f->family[i].step > 0) best = fmin(best, f->family[i].step);
+  printf("the best plan with each value of each knob, against the best of all, by the closed forms\n");
   qsort(f->family, f->nfamily, sizeof *f->family, by_knob);
-  for (size_t i = 0; i < f->nfamily; i++) print_family(&f->family[i], f->top[0].prediction.step);
+  for (size_t i = 0; i < f->nfamily; i++) print_family(&f->family[i], best);
 }
 
 // What binds: the winner again with one resource doubled.
-static void print_helps(const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
+static tr_status print_helps(const tr_workload *w, const tr_cluster *c, const tr_search_entry *e) {
   static const char *const name[] = {"compute", "memory bandwidth", "links in the host", "network"};
   printf("the best with twice the\n");
   for (int i = 0; i < 4; i++) {
     tr_cluster more = *c;
-    double term[TR_TERM_COUNT];
+    tr_prediction with = e->prediction;
     if (i == 0) more.device.peak_bf16 *= 2, more.device.peak_fp8 *= 2;
     if (i == 1) more.device.memory_gbs *= 2;
     if (i == 2) more.device.link_gbs *= 2;
     if (i == 3) more.network_gbit *= 2;
-    double step = tr_predict_step(&e->plan, w, &more, term);
-    printf("  %-18s %9.3f s, %+5.1f %%\n", name[i], step, 100 * (step / e->prediction.step - 1));
+    TR_TRY(tr_predict_simulated(&e->plan, w, &more, &with));
+    printf("  %-18s %9.3f s, %+5.1f %%\n", name[i], with.step, 100 * (with.step / e->prediction.step - 1));
   }
+  return TR_OK;
 }
 
 // ---- warnings
@@ -293,8 +293,9 @@ static tr_status print_json(const tr_search_result *f, const tr_law_warning warn
       json_array_append_new(warnings, json_pack("{s:s, s:f, s:s}", "name", warning[i].name, "number",
                                                 warning[i].number, "text", warning[i].text));
   for (size_t i = 0; i < f->n; i++) json_array_append_new(plans, json_entry(&f->top[i]));
-  json_t *all = json_pack("{s:I,s:I,s:I,s:I,s:o,s:o}", "predicted", f->predicted, "too_big", f->too_big, "bounded",
-                          f->bounded, "within_error", f->near, "plans", plans, "warnings", warnings);
+  json_t *all =
+      json_pack("{s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "predicted", f->predicted, "simulated", f->simulated, "too_big",
+                f->too_big, "bounded", f->bounded, "within_error", f->near, "plans", plans, "warnings", warnings);
   char *text = all ? json_dumps(all, JSON_INDENT(1)) : NULL;
   tr_status status = text ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the result");
   if (text) puts(text);
@@ -337,7 +338,7 @@ static tr_status answer(const request *r, const tr_workload *w, const tr_cluster
     if (r->explain) {
       print_split(&found->top[0].prediction);
       print_families(found);
-      print_helps(w, c, &found->top[0]);
+      status = print_helps(w, c, &found->top[0]);
     }
     for (int i = 0; i < WARNINGS; i++)
       if (warning[i].name) printf("\nwarning (%s): %s\n", warning[i].name, warning[i].text);

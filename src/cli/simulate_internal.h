@@ -3,12 +3,14 @@
 #ifndef TRIREME_CLI_SIMULATE_INTERNAL_H
 #define TRIREME_CLI_SIMULATE_INTERNAL_H
 
+#include "cli/stage_cuts_internal.h"
 #include "trireme/sim/sim.h"
 
 typedef struct tr__simulate_request {
   const char *schedule, *compare, *costs, *pair, *comm, *occupancy, *reduce, *tick;
-  const char *model, *cluster, *layers, *svg, *trace, *write;
-  int64_t p, m, v, group, replicas, micro, sequence, tp;
+  const char *svg, *trace, *write;
+  tr__stage_request stages;
+  int64_t p, m, v, group;
   int one_stream, json, dump;
 } tr__simulate_request;
 
@@ -31,7 +33,7 @@ typedef struct tr__simulate_costs {
 // --costs and its like. `parts`: a rank's share of the model is cut into so many chunks, which share its costs.
 tr_status tr__simulate_costs_parse(const tr__simulate_request *request, const tr_schedule *schedule, int parts,
                                    tr__simulate_costs *out);
-// --model and --cluster.
+// --model and --cluster, in nanoseconds.
 tr_status tr__simulate_costs_predict(const tr__simulate_request *request, const tr_schedule *schedule,
                                      tr__simulate_costs *out);
 void tr__simulate_costs_free(tr__simulate_costs *costs);

@@ -85,9 +85,9 @@ static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_
                      ? "added in ascending order: the bits of every schedule that does"
                      : "not added in ascending order everywhere: equal to other schedules' but for rounding");
   if (s->schedule.map == TR_STAGES_BOTH) tr_text_append(out, "weights         every stage is kept twice\n");
-  if (r->replicas > 1)
+  if (r->stages.replicas > 1)
     tr_text_append(out, "ranks           %lld in %lld replicas, which do the same\n",
-                   (long long)(r->replicas * s->schedule.p), (long long)r->replicas);
+                   (long long)(r->stages.replicas * s->schedule.p), (long long)r->stages.replicas);
 }
 
 static tr_status print_for_people(const tr__simulate_request *r, const tr__simulation *s) {
@@ -149,7 +149,7 @@ static json_t *to_json(const tr__simulate_request *r, const tr__simulation *s) {
   const tr_schedule *h = &s->schedule;
   json_t *root = json_pack("{s:s, s:i, s:i, s:i, s:i, s:I, s:s, s:f, s:f, s:f, s:f, s:I, s:b, s:i}", "schedule",
                            h->name, "p", h->p, "v", h->v, "stages", h->S, "m", h->m, "ranks",
-                           (json_int_t)(r->replicas * h->p), "unit", s->costs.unit_name, "makespan",
+                           (json_int_t)(r->stages.replicas * h->p), "unit", s->costs.unit_name, "makespan",
                            units(s, x->makespan), "bubble_fraction", x->bubble, "span_bubble_fraction",
                            x->span_bubble, "span_idle", units(s, x->span_idle), "messages", (json_int_t)x->messages,
                            "ascending", tr_schedule_ascends(h), "weight_copies", h->map == TR_STAGES_BOTH ? 2 : 1);

@@ -74,7 +74,8 @@ tr_status tr__tiers_load(const char *path, tr__tiers *tiers);
 // What TRIREME_COMM demands: an algorithm per kind, NULL where the choice is free.
 typedef struct tr__forced {
   const tr__algorithm *algorithm[TR__KINDS];
-  int local; // hierarchical/N: blocks of N ranks count as hosts; 0: hosts as they are
+  const tr__algorithm *everywhere; // demanded without an operation: of all that it can do
+  int local;                       // hierarchical/N: blocks of N ranks count as hosts; 0: hosts as they are
 } tr__forced;
 tr_status tr__forced_parse(const char *text, tr__forced *forced); // NULL or "": nothing
 
@@ -87,7 +88,11 @@ typedef struct tr__choice {
 } tr__choice;
 tr_status tr__choice_create(int any_order, tr__choice **out); // TRIREME_COMM and TRIREME_COMM_LINKS
 int tr__choice_forces(const tr__choice *choice);              // nonzero: at least one kind
-// The algorithm demanded for a kind, NULL where none is. Those for hosts with several ranks are not demanded of other groups.
+// What a demand without an operation leaves alone, as a sentence; nothing where that is nothing.
+void tr__choice_say(const tr__choice *choice, tr_text *out);
+// Refuses a demand that no group of such a job could meet: of levels where there are none. Pure.
+tr_status tr__choice_check(const tr__choice *choice, int nrank, int nhost);
+// The algorithm demanded for a kind, NULL where none is. Those for several hosts are not demanded of groups within one (local 0).
 const tr__algorithm *tr__choice_demand(const tr__choice *choice, tr__kind kind, int local);
 
 // NULL if the algorithm can do it, else what stands against it.

@@ -6,9 +6,12 @@
 // beside those of the chain keep it busy for an eighth of alpha each. Every rank predicts the same, since all it
 // goes by is the call and the environment.
 //
-//   TRIREME_COMM=ring                            wherever ring can do the operation at all
-//   TRIREME_COMM=allreduce=ring,alltoall=bruck   for these
+//   TRIREME_COMM=ring                            for all operations that ring can do at all; rank 0 names those that it cannot
+//   TRIREME_COMM=allreduce=ring,alltoall=bruck   for these, on pain of refusal; alltoall is alltoall_v too, if bruck can that
 //   TRIREME_COMM=hierarchical/4                  with every 4 ranks of a group taken for a host
+//
+// A demand is met or refused. Only a group within one host goes its own way where an algorithm of several hosts is demanded, as
+// there is nothing above that for it.
 //   TRIREME_COMM_LINKS=cluster.yaml              latencies and bandwidths, as `trireme bench comm --write` measures them
 #include "algorithm.h"
 #include "trireme/base/text.h"
@@ -25,7 +28,7 @@ const tr__algorithm *const tr__algorithms[] = {
 
 // ---- what TRIREME_COMM says ---------------------------------------------------------------------
 
-typedef struct family { // an operation as users write it, with its v-variant
+typedef struct family { // an operation as users write it
   const char *name;
   uint32_t kinds;
 } family;
@@ -40,6 +43,9 @@ static const family families[] = {
     {"gather", 1u << TR__GATHER},
     {"scatter", 1u << TR__SCATTER},
     {"barrier", 1u << TR__BARRIER},
+    {"reduce_scatter_v", 1u << TR__REDUCE_SCATTER_V},
+    {"allgather_v", 1u << TR__ALLGATHER_V},
+    {"alltoall_v", 1u << TR__ALLTOALL_V},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
@@ -64,7 +70,7 @@ static tr_status unknown_algorithm(const char *name, uint32_t kinds, const char 
 }
 
 static tr_status unknown_operation(const char *name) {
-  char all[160] = "";
+  char all[200] = "";
   for (int i = 0; i < FAMILIES; i++) append(all, sizeof all, families[i].name);
   return tr_error(TR_ERR_CONFIG, "TRIREME_COMM: no operation is named '%s'; there are %s", name, all);
 }
@@ -72,6 +78,7 @@ static tr_status unknown_operation(const char *name) {
 static tr_status set(tr__forced *f, const char *name, uint32_t kinds, const char *operation) {
   const tr__algorithm *a = named(name);
   if (!a || !(a->kinds & kinds)) return unknown_algorithm(name, kinds, operation);
+  if (!operation) f->everywhere = a;
   for (int k = 0; k < TR__KINDS; k++)
     if (kinds & a->kinds & 1u << k) f->algorithm[k] = a;
   return TR_OK;
@@ -89,7 +96,7 @@ static tr_status parse_item(char *item, tr__forced *f) {
                       TR__RANKS);
     f->local = (int)local;
   }
-  if (!equals) return set(f, name, UINT32_MAX, "any operation");
+  if (!equals) return set(f, name, UINT32_MAX, NULL);
   *equals = 0;
   for (int i = 0; i < FAMILIES; i++)
     if (strcmp(families[i].name, item) == 0) return set(f, name, families[i].kinds, item);
@@ -133,6 +140,7 @@ static tr_status load_link(const tr_yaml_node *link, tr__tiers *t) {
                     name);
   TR_TRY(number(link, "latency", &read.latency));
   TR_TRY(number(link, "bandwidth", &read.bandwidth));
+  if (tr_yaml_find(link, "adding")) TR_TRY(number(link, "adding", &t->adding));
   *(host ? &t->host : &t->network) = read;
   return TR_OK;
 }
@@ -174,9 +182,47 @@ int tr__choice_forces(const tr__choice *choice) {
   return 0;
 }
 
+// Operations for which `a` is demanded, or for which nothing is, as users write them.
+static void append_families(const tr__forced *f, const tr__algorithm *a, tr_text *out) {
+  for (int i = 0, n = 0; i < FAMILIES; i++)
+    if (f->algorithm[__builtin_ctz(families[i].kinds)] == a)
+      tr_text_append(out, "%s%s", n++ ? ", " : "", families[i].name);
+}
+
+void tr__choice_say(const tr__choice *choice, tr_text *out) {
+  const tr__forced *f = &choice->forced;
+  tr_text rest = {0};
+  if (f->everywhere) append_families(f, NULL, &rest);
+  if (rest.data) {
+    tr_text_append(out, "TRIREME_COMM=%s is for ", f->everywhere->name);
+    append_families(f, f->everywhere, out);
+    tr_text_append(out, "; it cannot do %s, which go their usual way", rest.data);
+  }
+  tr_text_free(&rest);
+}
+
+tr_status tr__choice_check(const tr__choice *choice, int nrank, int nhost) {
+  const tr__forced *f = &choice->forced;
+  const tr__algorithm *levels = NULL;
+  char can[160] = "";
+  for (int k = 0; k < TR__KINDS && !levels; k++)
+    if (f->algorithm[k] && f->algorithm[k]->hosts) levels = f->algorithm[k];
+  if (!levels || nrank < 2 || (f->local ? f->local < nrank : nhost > 1)) return TR_OK;
+  for (int i = 0; tr__algorithms[i]; i++)
+    if (!tr__algorithms[i]->hosts && (tr__algorithms[i]->kinds & levels->kinds))
+      append(can, sizeof can, tr__algorithms[i]->name);
+  if (nrank > 2 && (levels->hosts > 1 || nrank % 2 == 0))
+    snprintf(can + strlen(can), sizeof can - strlen(can), ", or %s/2", levels->name);
+  return tr_error(
+      TR_ERR_CONFIG,
+      "TRIREME_COMM demands %s, which is for several hosts with more than one rank each, but all %d ranks "
+      "are on one; %s would work",
+      levels->name, nrank, can);
+}
+
 const tr__algorithm *tr__choice_demand(const tr__choice *choice, tr__kind kind, int local) {
   const tr__algorithm *a = choice->forced.algorithm[kind];
-  return a && a->hosts && local < 2 ? NULL : a;
+  return a && a->hosts && local == 0 ? NULL : a;
 }
 
 static int is_power_of_two(int n) { return (n & (n - 1)) == 0; }

@@ -5,7 +5,7 @@
 #include "trireme/comm/fit.h"
 #include <math.h>
 
-static const double enough_share = 0.9;
+static const double enough_share = 0.9, rough = 0.25, useless = 0.5;
 
 typedef struct sums {
   double xx, xy, yy, x, y;
@@ -66,6 +66,15 @@ tr_status tr_fit_line(const double *bytes, const double *seconds, size_t n, tr_f
   out->beta = b * unit_seconds / unit_bytes;
   out->beta_error = sqrt(variance * b_unit) * unit_seconds / unit_bytes;
   return TR_OK;
+}
+
+tr_fit_worth tr_fit_judge(const tr_fit *f) {
+  if (!(f->alpha > 0 && f->beta > 0 && f->residual <= useless)) return TR_FIT_VOID;
+  return f->residual <= rough ? TR_FIT_GOOD : TR_FIT_ROUGH;
+}
+
+const char *tr_fit_worth_name(tr_fit_worth worth) {
+  return worth == TR_FIT_GOOD ? "good" : worth == TR_FIT_ROUGH ? "rough" : "void";
 }
 
 tr_status tr_plateau_find(const double *bytes, const double *seconds, size_t n, tr_plateau *out) {

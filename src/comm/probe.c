@@ -3,6 +3,7 @@
 // plays j in round t when i + j = 2t (mod m - 1), and whoever would play itself plays rank m - 1. So each round has
 // disjoint pairs, and m - 1 rounds have them all. probe_judge.c says what the figures mean.
 #include "trireme/comm/probe.h"
+#include "comm_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/sort.h"
 #include "trireme/kernel/kernel.h"
@@ -79,6 +80,21 @@ static double best_copy(char *out, const char *in) {
     if (seconds > 0 && seconds < least) least = seconds;
   }
   return TR_PROBE_BYTES / least;
+}
+
+double tr_probe_adding(float *to, float *from, size_t nbyte) {
+  memset(to, 0, nbyte);
+  memset(from, 0, nbyte);
+  const char *src[] = {(const char *)to, (const char *)from};
+  char *dst[] = {(char *)to};
+  double least = 1e30;
+  for (int i = 0; i < BURSTS; i++) {
+    const int64_t begin = tr_clock_ns();
+    tr__reduce(TR_F32, TR_F32, TR_SUM, 2, src, 1, dst, nbyte / sizeof *to);
+    const double seconds = (double)(tr_clock_ns() - begin) * 1e-9;
+    if (seconds > 0 && seconds < least) least = seconds;
+  }
+  return (double)nbyte / least;
 }
 
 static double best_compute(void) {

@@ -7,6 +7,7 @@
 #include "trireme/comm/probe.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { KINDS = TR_PROBE_LARGE + 1 };
 
@@ -80,15 +81,17 @@ static void consider_links(judge *j, tr_probe_kind kind, int between) {
   consider(j, kind);
 }
 
-static void describe(const tr_probe_verdict *v, char *out, size_t nbyte) {
+// Of two ranks, the faster is what the other is held against; "the median" would promise more.
+static void describe(const tr_probe_verdict *v, int nrank, char *out, size_t nbyte) {
   char value[32], median[32], large[32];
   tr_format_bytes(large, sizeof large, TR_PROBE_BYTES);
   if (v->kind == TR_PROBE_COMPUTE || v->kind == TR_PROBE_COPY) {
     snprintf(value, sizeof value, "%.1f", v->value * 1e-9);
     snprintf(median, sizeof median, "%.1f", v->median * 1e-9);
-    snprintf(out, nbyte, "it %s at %s %s, %.2f times slower than the median of %s",
+    snprintf(out, nbyte, "it %s at %s %s, %.2f times slower than %s %s",
              v->kind == TR_PROBE_COMPUTE ? "computes" : "copies", value,
-             v->kind == TR_PROBE_COMPUTE ? "GFLOP/s" : "GB/s", v->ratio, median);
+             v->kind == TR_PROBE_COMPUTE ? "GFLOP/s" : "GB/s", v->ratio,
+             nrank == 2 ? "the other rank with" : "the median of", median);
     return;
   }
   tr_format_duration(value, sizeof value, v->value);
@@ -97,9 +100,21 @@ static void describe(const tr_probe_verdict *v, char *out, size_t nbyte) {
            v->peer < 0 ? " over its best link" : "", value, v->ratio, median);
 }
 
+// What two ranks cannot tell: their one link may be as slow as it likes.
+static void say_one_link(const tr_probe *p, tr_probe_verdict *v) {
+  const size_t used = strlen(v->text);
+  char small[32], large[32], bytes[32];
+  tr_format_duration(small, sizeof small, p->small[1]);
+  tr_format_duration(large, sizeof large, p->large[1]);
+  tr_format_bytes(bytes, sizeof bytes, TR_PROBE_BYTES);
+  snprintf(v->text + used, sizeof v->text - used,
+           "; their only link takes %s for 8 B and %s for %s, and there is no other to compare it with", small, large,
+           bytes);
+}
+
 static void say(tr_probe_verdict *v, int nrank) {
   char what[160], who[64];
-  describe(v, what, sizeof what);
+  describe(v, nrank, what, sizeof what);
   if (v->peer < 0)
     snprintf(who, sizeof who, "rank %d", v->rank);
   else
@@ -109,7 +124,8 @@ static void say(tr_probe_verdict *v, int nrank) {
   else if (v->slow)
     snprintf(v->text, sizeof v->text, "%s is slow: %s", who, what);
   else
-    snprintf(v->text, sizeof v->text, "no rank or link is slow; the slowest is %s: %s", who, what);
+    snprintf(v->text, sizeof v->text, "no rank %sis slow; the slowest is %s: %s", nrank == 2 ? "" : "or link ", who,
+             what);
 }
 
 tr_status tr_probe_judge(const tr_probe *p, double factor, tr_probe_verdict *out) {
@@ -126,6 +142,7 @@ tr_status tr_probe_judge(const tr_probe *p, double factor, tr_probe_verdict *out
   free(j.list);
   j.worst.slow = j.worst.rank >= 0 && j.worst.ratio >= factor;
   say(&j.worst, p->nrank);
+  if (p->nrank == 2) say_one_link(p, &j.worst);
   *out = j.worst;
   return TR_OK;
 }

@@ -88,13 +88,15 @@ void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_C
   states(p, tr__fullest_params(p, w), item);
 }
 
-static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double item[TR_ITEM_COUNT]) {
+// `flight`: layers' worth of activations alive at once.
+static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double flight,
+                      double item[TR_ITEM_COUNT]) {
   int last = stage == p->pp - 1;
-  double tokens = (double)(p->micro * p->sequence) / (double)p->cp, layers = tr__stage_layers(p, w, stage);
+  double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
   kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
   double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
-  double held = fmax(in_flight(p, stage, layers) - (double)p->offloaded, 0);
+  double held = fmax(flight - (double)p->offloaded, 0);
   double words = (double)(w->vocab * w->width) / (double)p->tp;
   tr__local params = tr__stage_params(p, w, stage);
   states(p, params, item);
@@ -107,26 +109,32 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += 4 * words; // the embedding's gradient, before it is added
 }
 
-void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
-  double reserved = c->device.reserved_gb * 1e9;
-  out->total = -1;
-  const int64_t place[] = {0, 1, p->pp - 1};
-  for (int k = 0; k < 3; k++) {
-    double item[TR_ITEM_COUNT], total = 0;
-    int64_t i = place[k];
-    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
-    one_stage(p, w, i, item);
-    for (int j = 0; j < TR_ITEM_COUNT; j++) total += item[j];
-    if (total <= out->total) continue;
-    out->total = total;
-    out->stage = i;
-    out->biggest = TR_ITEM_WEIGHTS;
-    for (int j = 0; j < TR_ITEM_COUNT; j++) {
-      out->item[j] = item[j];
-      if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
-    }
+void tr__rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage, double flight,
+                     tr_footprint *out) {
+  *out = (tr_footprint){.stage = stage, .biggest = TR_ITEM_WEIGHTS};
+  one_stage(p, w, stage, flight, out->item);
+  for (int j = 0; j < TR_ITEM_COUNT; j++) {
+    out->total += out->item[j];
+    if (out->item[j] > out->item[out->biggest]) out->biggest = (tr_memory_item)j;
   }
   // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB and 0.45 of the activations.
   double cached = p->fused_attention ? 0 : 6e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
-  out->process = out->total + reserved + cached;
+  out->process = out->total + c->device.reserved_gb * 1e9 + cached;
+}
+
+void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage,
+                             tr_footprint *out) {
+  tr__rank_memory(p, w, c, stage, in_flight(p, stage, tr__stage_layers(p, w, stage)), out);
+}
+
+void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
+  out->total = -1;
+  const int64_t place[] = {0, 1, p->pp - 1};
+  for (int k = 0; k < 3; k++) {
+    tr_footprint one;
+    int64_t i = place[k];
+    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
+    tr_predict_stage_memory(p, w, c, i, &one);
+    if (one.total > out->total) *out = one;
+  }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The list `links` of a cluster, as `trireme bench comm --write` measures it: per tier the latency (s) and the bandwidth
-// (bytes/s) between two ranks. It replaces what the device's description says of that tier; shares of a figure are 1 then,
+// (bytes/s) between two ranks, and perhaps how fast a rank adds what comes, which has no use here. It replaces what the device's description says of that tier; shares of a figure are 1 then,
 // since nothing of what was measured remains to be lost. Unknown fields, tiers told twice and figures out of range are refused.
 #include "plan/plan_internal.h"
 #include "trireme/base/text.h"
@@ -23,7 +23,7 @@ static tr_status read_number(const tr_yaml_node *map, const char *key, const cha
 }
 
 static tr_status check_fields(const tr_yaml_node *map) {
-  static const char *const known[] = {"tier", "latency", "bandwidth", "source"};
+  static const char *const known[] = {"tier", "latency", "bandwidth", "adding", "source"};
   enum { KNOWN = sizeof known / sizeof *known };
   for (size_t i = 0; i < map->nchild; i++) {
     const tr_yaml_node *field = map->child[i];
@@ -33,8 +33,8 @@ static tr_status check_fields(const tr_yaml_node *map) {
     const char *closest = tr_text_closest(field->key, known, KNOWN);
     return tr_error(TR_ERR_CONFIG, "%s:%d:%d: a link has no field '%.80s'; %s%s%s", field->file, field->key_line,
                     field->key_column, field->key,
-                    closest ? "did you mean '" : "there are tier, latency, bandwidth, source", closest ? closest : "",
-                    closest ? "'?" : "");
+                    closest ? "did you mean '" : "there are tier, latency, bandwidth, adding, source",
+                    closest ? closest : "", closest ? "'?" : "");
   }
   const tr_yaml_node *source = tr_yaml_find(map, "source");
   if (source && source->kind == TR_YAML_SCALAR && *source->value) return TR_OK;
@@ -46,6 +46,7 @@ static tr_status check_fields(const tr_yaml_node *map) {
 static tr_status read_link(const tr_yaml_node *map, tr_cluster *c, int seen[2]) {
   static const char *const tiers[] = {"host", "network"};
   link l;
+  double adding;
   if (map->kind != TR_YAML_MAP)
     return tr_error(TR_ERR_CONFIG, "%s:%d:%d: a link is a map with tier, latency, bandwidth and source", map->file,
                     map->line, map->column);
@@ -61,6 +62,7 @@ static tr_status read_link(const tr_yaml_node *map, tr_cluster *c, int seen[2]) 
     return tr_error(TR_ERR_CONFIG, "%s:%d:%d: the tier %s is told twice", map->file, map->line, map->column, name);
   TR_TRY(read_number(map, "latency", "s", 1e-9, 1, &l.latency));
   TR_TRY(read_number(map, "bandwidth", "bytes/s", 1e4, 1e15, &l.bandwidth));
+  if (tr_yaml_find(map, "adding")) TR_TRY(read_number(map, "adding", "bytes/s", 1e4, 1e15, &adding));
   tr_device *d = &c->device;
   if (at == 0) {
     d->link_gbs = l.bandwidth / 1e9;

@@ -100,6 +100,12 @@ typedef struct tr__local {
 } tr__local;
 tr__local tr__local_params(const tr_plan *plan, const tr_workload *model, int64_t from, int64_t to);
 tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_t stage);
+// Memory of a rank of a stage that holds `flight` layers' worth of activations.
+void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int64_t stage,
+                     double flight, tr_footprint *out);
+// What follows from a step's terms: `rest` is all of them but the fixed one.
+void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
+                     tr_prediction *out);
 tr__local tr__fullest_params(const tr_plan *plan, const tr_workload *model);
 // Weights, gradients and optimizer states of the stage that has the most.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);

@@ -109,6 +109,12 @@ static double message_time(const tr_plan *p, const tr_workload *w, const tr_clus
   return tr__stage_messages(p) * tr__stage_call(p, w, c).seconds * tr__stage_exposed(p);
 }
 
+// Per step, and waiting for the slowest of all hosts.
+static double fixed_time(const tr_plan *p, const tr_cluster *c, double rest) {
+  double hosts = fmax((double)tr_plan_devices(p) / (double)c->host_devices, 1);
+  return 1e-3 * c->device.fit.step_ms + c->device.fit.straggle * log2(hosts) * rest;
+}
+
 double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double term[TR_TERM_COUNT]) {
   tr__exchange exchange[TR__EXCHANGES];
   tr__pipe x = tr__pipe_of(p, w, c);
@@ -126,18 +132,23 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   term[TR_TERM_OPTIMIZER] = tr__update_time(p, w, c);
   double step = 0;
   for (int i = 0; i < TR_TERM_COUNT; i++) step += term[i];
-  double hosts = fmax((double)tr_plan_devices(p) / (double)c->host_devices, 1);
-  term[TR_TERM_FIXED] = 1e-3 * c->device.fit.step_ms + c->device.fit.straggle * log2(hosts) * step;
+  term[TR_TERM_FIXED] = fixed_time(p, c, step);
   return step + term[TR_TERM_FIXED];
 }
 
-void tr_predict(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_prediction *out) {
-  out->step = tr_predict_step(p, w, c, out->term);
+void tr__finish_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double rest, tr_prediction *out) {
+  out->term[TR_TERM_FIXED] = fixed_time(p, c, rest);
+  out->step = rest + out->term[TR_TERM_FIXED];
   out->low = out->step / (1 + c->device.fit.p90);
   out->high = out->step * (1 + c->device.fit.p90);
   double devices = (double)tr_plan_devices(p), tokens = (double)(p->batch * p->sequence);
   out->tokens_per_device = tokens / out->step / devices;
   out->mfu = tr_workload_flops(w, p->sequence, 0) * out->tokens_per_device / (c->device.peak_bf16 * 1e12);
+}
+
+void tr_predict(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_prediction *out) {
+  double step = tr_predict_step(p, w, c, out->term);
+  tr__finish_step(p, w, c, step - out->term[TR_TERM_FIXED], out);
   tr_predict_memory(p, w, c, &out->memory);
   out->fits = out->memory.process <= c->device.memory_gib * 1073741824.0;
 }

@@ -7,9 +7,11 @@
 // around the best, no plan below can enter the result.
 #include "trireme/plan/search.h"
 #include "plan/plan_internal.h"
+#include "trireme/plan/pipeline.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { BINS = 16384, MICRO_MOST = 64, TOKENS_LEAST = 512 }; // fewer tokens per rank are no use
@@ -24,6 +26,7 @@ typedef struct search {
   double room;    // bytes of a device
   double lacking; // bytes that the smallest plan lacks
   double best;
+  size_t keep;         // how many plans
   int32_t steps[BINS]; // how many plans take how long
 } search;
 
@@ -57,15 +60,15 @@ static int before(const tr_search_entry *a, const tr_search_entry *b) {
 static void keep(search *s, const tr_search_entry *entry) {
   tr_search_result *r = s->out;
   size_t n = r->n;
-  if (n == s->o->top && !before(entry, &r->top[n - 1])) return;
-  size_t at = n < s->o->top ? n : n - 1;
+  if (n == s->keep && !before(entry, &r->top[n - 1])) return;
+  size_t at = n < s->keep ? n : n - 1;
   for (; at > 0 && before(entry, &r->top[at - 1]); at--) r->top[at] = r->top[at - 1];
   r->top[at] = *entry;
-  if (n < s->o->top) r->n++;
+  if (n < s->keep) r->n++;
 }
 
 static double limit(const search *s) {
-  if (s->o->all || s->o->visit || s->out->n < s->o->top) return INFINITY;
+  if (s->o->all || s->o->visit || s->out->n < s->keep) return INFINITY;
   return fmax(s->out->top[s->out->n - 1].prediction.step, s->best * (1 + s->c->device.fit.p90));
 }
 
@@ -256,6 +259,29 @@ static void over_cuts(search *s, tr_plan *p) {
   }
 }
 
+// ---- the best once more, with their schedules
+
+static int by_step(const void *a, const void *b) {
+  const tr_search_entry *x = a, *y = b;
+  return before(x, y) ? -1 : before(y, x);
+}
+
+// A plan whose schedule cannot be built, or that holds more than the closed form says and does not fit, falls out.
+static tr_status simulate_best(search *s) {
+  tr_search_result *r = s->out;
+  size_t n = 0;
+  for (size_t i = 0; i < r->n; i++) {
+    tr_search_entry *e = &r->top[i];
+    tr_status status = tr_predict_simulated(&e->plan, s->w, s->c, &e->prediction);
+    if (status != TR_OK && status != TR_ERR_PLAN) return status;
+    r->simulated += e->plan.pp > 1;
+    if (status == TR_OK && e->prediction.fits) r->top[n++] = *e;
+  }
+  qsort(r->top, n, sizeof *r->top, by_step);
+  r->n = n < s->o->top ? n : s->o->top;
+  return TR_OK;
+}
+
 static tr_status nothing(const search *s) {
   if (isfinite(s->lacking))
     return tr_error(
@@ -285,7 +311,10 @@ tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const t
   TR_TRY(tr_workload_check(model));
   *out = (tr_search_result){0};
   tr_plan plan = options->fixed;
+  s.keep = options->closed || options->visit ? options->top : TR_SEARCH_TOP_MOST;
   over_cuts(&s, &plan);
+  out->lacking = s.lacking;
   out->near = plans_below(&s, s.best * (1 + cluster->device.fit.p90));
+  if (s.keep != options->top) TR_TRY(simulate_best(&s));
   return out->n ? TR_OK : nothing(&s);
 }

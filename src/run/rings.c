@@ -32,8 +32,8 @@ static int64_t ring_width(const tr_run_options *o, int ring) {
     int begin, end, value = -1;
     tr_model_boundary boundary;
     tr_model_range(o->model, c, &begin, &end, &boundary);
-    if (chunk[c].ring_in == ring || chunk[c].ring_din == ring) value = boundary.in;
-    if (chunk[c].ring_out == ring || chunk[c].ring_dout == ring) value = boundary.out;
+    if (chunk[c].ring_in == ring || chunk[c].ring_dout == ring) value = boundary.in;
+    if (chunk[c].ring_out == ring || chunk[c].ring_din == ring) value = boundary.out;
     if (value >= 0) return tr_model_value(o->model, value)->width;
   }
   return 0;

@@ -3,26 +3,20 @@
 #include "trireme/sim/sim.h"
 #include <stdlib.h>
 
-static tr_status lower_all(const tr_schedule *schedule, tr_sim_programs *out) {
-  const tr_step_options options = {.dp = 1};
-  for (; out->p < schedule->p; out->p++) {
-    TR_TRY(tr_program_build_pipeline(schedule, out->p, NULL, NULL, &options, &out->owned[out->p]));
-    out->program[out->p] = &out->owned[out->p];
-  }
-  return TR_OK;
-}
-
 tr_status tr_sim_lower(const tr_schedule *schedule, tr_sim_programs *out) {
   tr_sim_programs programs = {.owned = calloc((size_t)schedule->p, sizeof *programs.owned),
                               .program = calloc((size_t)schedule->p, sizeof *programs.program)};
   tr_status status = programs.owned && programs.program
-                         ? lower_all(schedule, &programs)
+                         ? tr_program_build_ranks(schedule, programs.owned)
                          : tr_error(TR_ERR_MEMORY, "no memory for the programs of %d ranks", schedule->p);
-  if (status < 0)
+  if (status < 0) {
     tr_sim_programs_destroy(&programs);
-  else
-    *out = programs;
-  return status;
+    return status;
+  }
+  for (programs.p = 0; programs.p < schedule->p; programs.p++)
+    programs.program[programs.p] = &programs.owned[programs.p];
+  *out = programs;
+  return TR_OK;
 }
 
 void tr_sim_programs_destroy(tr_sim_programs *programs) {

@@ -12,9 +12,9 @@ void tr__chunk_microbatches(const tr_program *program, int chunk, int *begin, in
   *end = program->microbatches;
   if (!twice) return;
   if (program->chunk[chunk].direction)
-    *begin = program->microbatches / 2;
+    *begin = (program->microbatches + 1) / 2;
   else
-    *end = program->microbatches / 2;
+    *end = (program->microbatches + 1) / 2; // an evaluation has one, going up
 }
 
 static size_t place(const tr__checker *c, int mb, uint32_t piece) {
@@ -88,7 +88,8 @@ static tr_status check_backward_piece(const tr__checker *c, uint32_t i, uint32_t
     return tr__step_broken(c->program, i, "repeats a backward pass for weights");
   if (op->kind != TR_OP_W) c->input[at] = i + 1;
   if (op->kind != TR_OP_I) c->weight[at] = i + 1;
-  if (piece + 1 < c->program->chunk[op->chunk].piece_end && !is_there(c, c->input[at + 1], i))
+  const uint32_t *later = op->kind == TR_OP_W ? c->weight : c->input;
+  if (piece + 1 < c->program->chunk[op->chunk].piece_end && !is_there(c, later[at + 1], i))
     return tr__step_broken(c->program, i, "skips a later piece's backward pass");
   return check_flags(c, i, piece);
 }

@@ -80,7 +80,8 @@ typedef struct tr__lowering {
   uint32_t *slot_base;     // [rings] where a ring's slots begin in
   uint32_t *user;          // [slots of rings with a peer] operation that a slot waits for before it is written again
   int held, held_for;      // range whose values are in the recompute area, -1: none; and the micro-batch
-  uint32_t join[2], njoin; // communication of a pair that the next compute operation waits for
+  uint32_t computed;       // the last compute operation
+  uint32_t join[2], njoin; // communication that ends a pair: the next compute operation waits for it
   int failed;
 } tr__lowering;
 

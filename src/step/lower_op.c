@@ -35,8 +35,10 @@ uint32_t tr__lower_append(tr__lowering *low, tr_op op) {
     p->op_capacity = capacity;
   }
   p->op[p->nop] = op;
-  for (; op.lane == TR_LANE_COMPUTE && low->njoin > 0; low->njoin--)
-    tr__lower_edge(low, p->nop, low->join[low->njoin - 1], 0);
+  if (op.lane == TR_LANE_COMPUTE) {
+    for (; low->njoin > 0; low->njoin--) tr__lower_edge(low, p->nop, low->join[low->njoin - 1], 0);
+    low->computed = p->nop;
+  }
   return p->nop++;
 }
 

@@ -12,8 +12,9 @@
 typedef struct pass {
   const tr__half *half;
   int begin, end;
-  uint32_t last;    // its last operation so far
-  int bucket, stop; // buckets [bucket, stop) become complete in it
+  uint32_t last;             // its last operation so far
+  uint32_t after[3], nafter; // what ends all that came before it
+  int bucket, stop;          // buckets [bucket, stop) become complete in it
 } pass;
 
 static const tr_chunk *chunk_of(const tr__lowering *low, const tr__half *h) { return &low->program->chunk[h->chunk]; }
@@ -129,7 +130,13 @@ static void append_reduce(tr__lowering *low, int bucket, int mb, uint32_t after)
 
 static pass begin_pass(const tr__lowering *low, const tr__half *h) {
   const tr_chunk *chunk = chunk_of(low, h);
-  pass p = {.half = h, .begin = (int)chunk->piece_begin, .end = (int)chunk->piece_end, .last = TR__NO_OP};
+  pass p = {.half = h,
+            .begin = (int)chunk->piece_begin,
+            .end = (int)chunk->piece_end,
+            .last = TR__NO_OP,
+            .after = {low->computed},
+            .nafter = 1};
+  for (uint32_t i = 0; i < low->njoin; i++) p.after[p.nafter++] = low->join[i];
   if (h->kind != TR_OP_B && h->kind != TR_OP_W) return p;
   if (low->options->grad_sync == TR_SYNC_EVERY) {
     p.stop = low->program->nbucket;
@@ -138,6 +145,13 @@ static pass begin_pass(const tr__lowering *low, const tr__half *h) {
   while (p.bucket < low->program->nbucket && low->ready[p.bucket].entry < h->entry) p.bucket++;
   for (p.stop = p.bucket; p.stop < low->program->nbucket && low->ready[p.stop].entry == h->entry;) p.stop++;
   return p;
+}
+
+// A pass that begins in the communication lane comes after all before it, as it would in the other.
+static void begin_part(tr__lowering *low, const pass *p, uint32_t op) {
+  wait_for_input(low, p->half, op);
+  if (low->program->op[op].lane != TR_LANE_COMM) return;
+  for (uint32_t i = 0; i < p->nafter; i++) tr__lower_edge(low, op, p->after[i], 0);
 }
 
 // Writes pieces [begin, end), which are the next of the pass.
@@ -153,7 +167,7 @@ static void append_part(tr__lowering *low, pass *p, int begin, int end, tr_lane 
   uint32_t index = tr__lower_append(low, op);
   if (low->failed) return;
   if (p->last == TR__NO_OP)
-    wait_for_input(low, p->half, index);
+    begin_part(low, p, index);
   else if (lane == TR_LANE_COMM || low->program->op[p->last].lane == TR_LANE_COMM)
     tr__lower_edge(low, index, p->last, 0);
   if (forward ? ends : p->last == TR__NO_OP) wait_for_output(low, p->half, index);
@@ -263,6 +277,7 @@ static void lower_pair(tr__lowering *low, const tr__half *h) {
     if (backward.begin < backward.end) backward_turn(low, &backward);
     if (forward.begin < forward.end) forward_turn(low, &forward);
   }
+  low->njoin = 0; // what is left of it, both halves have waited for
   join_pair(low, &backward);
   join_pair(low, &forward);
 }

@@ -67,6 +67,38 @@ static json_t *order_json(const tr_train_plan *plan) {
                    (json_int_t)c->data.sequence, "batch", (json_int_t)c->batch.sequences);
 }
 
+static int stage_of(const tr_train_plan *plan, int piece) {
+  int stage = 0;
+  while (piece >= plan->stage_piece[stage + 1]) stage++;
+  return stage;
+}
+
+// Whether two stages use one parameter (tied embeddings), whose gradient is then added in an order of its own.
+static int stages_share(const tr_train_plan *plan) {
+  const int nparam = tr_model_params(plan->model);
+  int shared = 0, *stage = calloc((size_t)nparam, sizeof *stage); // of the first user, from 1 on
+  for (int i = 0; stage && i < tr_model_pieces(plan->model); i++) {
+    const tr_piece *piece = tr_model_piece(plan->model, i);
+    for (int k = 0; k < piece->nparam; k++) {
+      int *first = &stage[piece->param[k]], own = stage_of(plan, i) + 1;
+      if (!*first) *first = own;
+      shared |= *first != own;
+    }
+  }
+  free(stage);
+  return shared;
+}
+
+// A pipeline has the bits of one rank, unless something is added in another order or rounded on the way.
+static json_t *pipeline_json(const tr_train_plan *plan, const tr_run_options *run) {
+  const tr_schedule *s = &plan->schedule;
+  const tr_dtype wire = tr__stage_type(plan->config);
+  if (!s->p || (tr_schedule_ascends(s) && s->map != TR_STAGES_BOTH && wire == run->type && !stages_share(plan)))
+    return NULL;
+  return json_pack("{s:i, s:s, s:i, s:s}", "pp", s->p, "schedule", s->name, "stages", s->S, "wire",
+                   tr_dtype_name(wire));
+}
+
 tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
   const tr_train_config *c = plan->config;
   tr_run_options run;
@@ -75,11 +107,14 @@ tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
       "{s:I, s:o, s:o, s:o, s:{s:s, s:s, s:s, s:s}, s:s, s:s, s:o, s:{s:i, s:i, s:i, s:s}, s:s}", "seed",
       (json_int_t)c->train.seed, "data", data_json(plan), "order", order_json(plan), "tokenizer",
       plan->tokenizer ? hash_json(tr_tokenizer_hash(plan->tokenizer)) : json_null(), "types", "compute",
-      tr_dtype_name(run.type), "wire", tr_dtype_name(plan->mesh.degree[TR_AXIS_DP] > 1 ? run.grad_wire : TR_F32),
-      "accumulate", "f32", "master", "f32", "kernels", run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program",
-      binary_hash(), "layout", "dp", plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation",
-      plan->accumulation, "grad_sync", c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums",
+      tr_dtype_name(run.type), "wire", tr_dtype_name(plan->step.dp > 1 ? run.grad_wire : TR_F32), "accumulate", "f32",
+      "master", "f32", "kernels", run.kernels->name, "cpu", tr_isa_name(tr_cpu_isa()), "program", binary_hash(),
+      "layout", "dp", plan->mesh.degree[TR_AXIS_DP], "micro", plan->micro, "accumulation", plan->accumulation,
+      "grad_sync", c->comm.grad_sync == TR_SYNC_EVERY ? "every" : "last", "sums",
       c->comm.order == TR_ORDER_ANY ? "any order" : "aligned binary tree over ranks");
+  json_t *pipeline = pipeline_json(plan, &run);
+  if (json && pipeline) json_object_set(json_object_get(json, "layout"), "pipeline", pipeline);
+  json_decref(pipeline);
   if (!json) return tr_error(TR_ERR_MEMORY, "no memory for the contract of the run");
   *out = json;
   return TR_OK;

@@ -1,55 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The stages of a pipeline: which layers each has, and the model of each rank. The embedding goes with the first stage, the
-// head with the last.
-//
-//   segment   embedding | layer 0 | layer 1 | ... | layer L-1 | head        a cut lies before each but the first
-//   stages    4,3,3,2   [embedding, 0 .. 3] [4 .. 6] [7 .. 9] [10, 11, head]
+// The stages of a pipeline (step/stages.h): which layers each has, as parallel.stages says or so that they have equal work, and
+// the model of each rank. The embedding goes with the first stage, the head with the last.
 #include "train/train_internal.h"
+#include "trireme/plan/stage_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
-// Where the model can be cut: before each layer and before what follows the last one.
-static tr_status find_cuts(const tr_train_plan *plan, int **cut) {
-  const int layers = (int)plan->sizes.layers;
-  int n = tr_model_cuts(plan->model, NULL, 0);
-  *cut = calloc((size_t)n + 1, sizeof **cut);
-  if (!*cut) return tr_error(TR_ERR_MEMORY, "no memory to cut a model into stages");
-  tr_model_cuts(plan->model, *cut, n);
-  if (n == layers + 1) return TR_OK;
-  return tr_error(TR_ERR_INTERNAL, "model '%s' can be cut at %d places, and has %d layers",
-                  tr_model_name(plan->model), n, layers);
-}
-
-// ---- how many layers each stage has
-
-// "4,3,3,2": one number per stage; a stage between others has at least one layer.
-static tr_status read_layers(tr_train_plan *plan, const tr_options *options) {
-  const char *text = plan->config->parallel.stages, *at = text;
-  const int S = plan->schedule.S;
-  long long sum = 0;
-  int n = 0;
-  while (*at) {
-    char *end;
-    long long layers = strtoll(at, &end, 10);
-    if (end == at || layers < 0 || layers > plan->sizes.layers || (*end && *end != ',') || (*end && !end[1]))
-      return tr_options_error(options, "parallel.stages",
-                              "'%.80s' is no list of layer counts; as in 4,3,3,2, or balanced", text);
-    if (n < S) plan->stage_layers[n] = (int)layers;
-    if (layers == 0 && n > 0 && *end)
-      return tr_options_error(options, "parallel.stages", "stage %d of '%.80s' has nothing to do", n, text);
-    sum += layers;
-    n++;
-    at = *end ? end + 1 : end;
-  }
-  if (n != S)
-    return tr_options_error(options, "parallel.stages",
-                            "'%.80s' are %d stage%s, parallel.pp=%d with parallel.schedule=%s has %d", text, n,
-                            n == 1 ? "" : "s", plan->schedule.p, plan->config->parallel.schedule, S);
-  if (sum != plan->sizes.layers)
-    return tr_options_error(options, "parallel.stages", "'%.80s' are %lld layers, the model has %lld", text, sum,
-                            (long long)plan->sizes.layers);
-  return TR_OK;
-}
+// ---- which parts of the model each stage has
 
 static tr_status too_many(const tr_train_plan *plan, const tr_options *options) {
   const int layers = (int)plan->sizes.layers, v = plan->schedule.S / plan->schedule.p;
@@ -62,55 +19,67 @@ static tr_status too_many(const tr_train_plan *plan, const tr_options *options) 
                           most > 1 ? most : 1);
 }
 
-static tr_status choose_layers(tr_train_plan *plan, const tr_options *options) {
-  const int layers = (int)plan->sizes.layers, S = plan->schedule.S;
-  if (strcmp(plan->config->parallel.stages, "balanced") != 0) return read_layers(plan, options);
-  if (layers < S) return too_many(plan, options);
-  for (int s = 0; s < S; s++) plan->stage_layers[s] = layers / S + (s < layers % S);
-  return TR_OK;
+// bound: parts of the model, as of step/stages.h.
+static tr_status choose(const tr_train_plan *plan, const tr_options *options, const tr_stage_parts *parts,
+                        int *bound) {
+  const char *stages = plan->config->parallel.stages;
+  const tr_stage_problem problem = {.part = parts->part, .npart = parts->n, .schedule = &plan->schedule};
+  const int balanced = strcmp(stages, "balanced") == 0;
+  if (balanced && plan->sizes.layers < plan->schedule.S) return too_many(plan, options);
+  tr_status status = balanced ? tr_stages_balance(&problem, bound) : tr_stages_count(&problem, stages, bound);
+  return status == TR_ERR_PLAN ? tr_options_error(options, "parallel.stages", "%s", tr_status_text()) : status;
+}
+
+// Before each part of the model but the first it can be cut.
+static void note_stages(tr_train_plan *plan, const tr_stage_parts *parts, const int *bound, const int *cut) {
+  for (int s = 0; s < plan->schedule.S; s++) {
+    plan->stage_piece[s] = bound[s] > 0 ? cut[bound[s] - 1] : 0;
+    for (int i = bound[s]; i < bound[s + 1]; i++) plan->stage_layers[s] += parts->part[i].layers;
+  }
+  plan->stage_piece[plan->schedule.S] = tr_model_pieces(plan->model);
+}
+
+static tr_status cut_model(tr_train_plan *plan, const tr_options *options) {
+  const size_t S = (size_t)plan->schedule.S;
+  const tr_stage_parts_options sizes = {.sequence = plan->config->data.sequence,
+                                        .micro = plan->micro,
+                                        .type = tr__train_type(plan->config),
+                                        .schedule = &plan->schedule};
+  tr_stage_parts parts;
+  TR_TRY(tr_stage_parts_make(plan->model, &sizes, &parts));
+  int *bound = calloc(S + 1 + (size_t)parts.n, sizeof *bound), *cut = bound + S + 1;
+  plan->stage_piece = calloc(S + 1, sizeof *plan->stage_piece);
+  plan->stage_layers = calloc(S, sizeof *plan->stage_layers);
+  tr_status status = TR_OK;
+  if (!bound || !plan->stage_piece || !plan->stage_layers)
+    status = tr_error(TR_ERR_MEMORY, "no memory for %zu stages of a model", S);
+  if (status == TR_OK) status = choose(plan, options, &parts, bound);
+  if (status == TR_OK) {
+    tr_model_cuts(plan->model, cut, parts.n - 1);
+    note_stages(plan, &parts, bound, cut);
+  }
+  free(bound);
+  tr_stage_parts_destroy(&parts);
+  return status;
 }
 
 // ---- the part of each rank
 
-static tr_status make_part(const tr_train_plan *plan, int rank, tr_train_part *part) {
+static tr_status make_part(const tr_train_plan *plan, int place, tr_train_part *part) {
   const tr_schedule *schedule = &plan->schedule;
-  int *stage = calloc((size_t)schedule->v + 1, 3 * sizeof *stage);
-  if (!stage) return tr_error(TR_ERR_MEMORY, "no memory for the stages of a rank");
-  part->nchunk = tr_schedule_stages(schedule, rank, stage);
-  int *range = stage + part->nchunk, at = 0;
-  part->chunk_piece = calloc((size_t)part->nchunk, 2 * sizeof *part->chunk_piece);
-  part->boundary = calloc((size_t)part->nchunk, sizeof *part->boundary);
-  tr_status status = part->chunk_piece && part->boundary
-                         ? TR_OK
-                         : tr_error(TR_ERR_MEMORY, "no memory for the %d stages of a rank", part->nchunk);
-  for (int c = 0; c < part->nchunk && status == TR_OK; c++) {
+  int *stage = calloc((size_t)schedule->v, 3 * sizeof *stage), *range = stage + schedule->v;
+  if (!stage) return tr_error(TR_ERR_MEMORY, "no memory for the %d stages of a rank", schedule->v);
+  part->nchunk = tr_schedule_stages(schedule, place, stage);
+  for (int c = 0; c < part->nchunk; c++) {
     range[2 * c] = plan->stage_piece[stage[c]];
     range[2 * c + 1] = plan->stage_piece[stage[c] + 1];
-    part->chunk_piece[2 * c] = at;
-    part->chunk_piece[2 * c + 1] = at += range[2 * c + 1] - range[2 * c];
   }
-  if (status == TR_OK) status = tr_model_part(plan->model, range, part->nchunk, part->boundary, &part->own);
+  part->boundary = calloc((size_t)part->nchunk, sizeof *part->boundary);
+  tr_status status = part->boundary ? tr_model_part(plan->model, range, part->nchunk, part->boundary, &part->own)
+                                    : tr_error(TR_ERR_MEMORY, "no memory for the stages of a rank");
   free(stage);
   part->model = part->own;
   return status < 0 ? status : tr_layout_build(part->model, &part->layout);
-}
-
-static tr_status cut_model(tr_train_plan *plan, const tr_options *options) {
-  const int S = plan->schedule.S;
-  int *cut = NULL, segment = 1;
-  plan->stage_piece = calloc((size_t)S + 1, sizeof *plan->stage_piece);
-  plan->stage_layers = calloc((size_t)S, sizeof *plan->stage_layers);
-  if (!plan->stage_piece || !plan->stage_layers)
-    return tr_error(TR_ERR_MEMORY, "no memory for %d stages of a model", S);
-  TR_TRY(choose_layers(plan, options));
-  tr_status status = find_cuts(plan, &cut);
-  for (int s = 1; s < S && status == TR_OK; s++) {
-    segment += plan->stage_layers[s - 1];
-    plan->stage_piece[s] = cut[segment - 1];
-  }
-  plan->stage_piece[S] = tr_model_pieces(plan->model);
-  free(cut);
-  return status;
 }
 
 tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options) {
@@ -132,7 +101,6 @@ void tr__plan_stages_free(tr_train_plan *plan) {
     tr_program_destroy(&part->program);
     if (part->layout.unit_start) tr_layout_destroy(&part->layout);
     tr_model_destroy(part->own);
-    free(part->chunk_piece);
     free(part->boundary);
     free(part->recompute);
   }

@@ -80,6 +80,21 @@ step = [t for t in both["time"] if t["term"] == "step"][0]
 assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] > step["before_s"]
 assert "tp 8, pp 4, vpp 1, dp 2" in both["after"] and "recompute full" in both["after"], both["after"]
 END
+# Other schedules by their names; those of several stages per rank have two.
+plan what-if "$work/large.yaml" tp=8 pp=8 vpp=1 recompute=full parallel.schedule=zb_h1 --json || fail "schedule: $(cat "$work/err")"
+cp "$work/out" "$work/split.json"
+plan what-if "$work/large.yaml" tp=8 pp=8 vpp=1 recompute=full --json || fail "schedule: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "schedules do not differ as they should"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+term = lambda told, name: [t["after_s"] for t in told["time"] if t["term"] == name][0]
+split, plain = load("split.json"), load("out")
+assert split["after"].endswith("schedule zb_h1") and "schedule" not in plain["after"], (split["after"], plain["after"])
+assert term(split, "bubble") < 0.8 * term(plain, "bubble") and term(split, "compute") == term(plain, "compute")
+END
+plan explain "$work/large.yaml" tp=8 pp=4 plan.vpp=2 parallel.schedule=interleaved_zb || fail "schedule: $(cat "$work/err")"
+says out 'vpp 2, .*schedule interleaved_zb'
+refused 3 'no schedule is called "zb_h9"' explain "$work/large.yaml" tp=8 pp=4 vpp=1 parallel.schedule=zb_h9
 plan explain "$work/large.yaml" recompute=none micro=4 || fail "explain: $(cat "$work/err")"
 says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change that helps +[a-z]+='
 refused 3 'parallel.dp: tp x pp x cp is 12; it must divide the 64 devices' explain "$work/large.yaml" tp=3

@@ -6,6 +6,8 @@
 # works as it stands; wrong uses end with one sentence that names option, value and what would work.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+TRIREME_PRESETS=$(cd "$(dirname "$0")/../../presets" && pwd)
+export TRIREME_PRESETS
 cd "$work" || exit 1
 
 plan() { # where lib.sh looks for what the last command printed
@@ -75,6 +77,10 @@ shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights kept +14 GB +7 GB
 shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu --params 540.35e9 --layers 118 --width 12288 --sequence 2048 \
   --rate 238.3e3 --devices 6144 --peak 275e12 --recomputed 1
 
+shows '^cluster|^dgx-h100: 64 x H100' '^  gpt2 +124M +data parallel ' '^  llama-70b +69G +ZeRO 3, recompute ' '^  llama3-405b +406G +nothing fits' \
+  '^  llama3-8b +\(172\.2\)' 'the largest model with each means' '^  ZeRO 1 +llama3-8b ' '^  all means +qwen3-235b-a22b ' '^  qwen3-30b-a3b .* ZeRO 3 ' -- fit --cluster dgx-h100 --devices 64
+shows '^  llama-7b .* ZeRO 1 ' -- fit --cluster a100-sxm-80 --model llama-7b --seq 2048
+
 # JSON: bytes, seconds and shares of one.
 plan checkpoint --devices 1024 --mtbf 50000h --write 5min --restart 0 --json
 expect 'checkpoint --json' 0
@@ -89,7 +95,7 @@ if command -v python3 >/dev/null; then
   for words in "checkpoint --devices 8 --write 1min" "sync --iterations 1k --seconds 1s" "rlhf --policy 1e9" \
     "tree --params 1e9 --layers 16 --width 2048 --memory 80GB --flops 4e14" "scaling --step 1s --gradients 1GB" \
     "batch --critical 100" "cost --flop 1e20 --devices 8 --peak 1e15" "embedding --devices 2 --memory 1GB --table a:10:10" \
-    "precision --params 1e9" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
+    "fit --cluster dgx-h100 --devices 8 --model gpt2" "stages --model gpt2 -p 4" "precision --params 1e9" "mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15" "fit-exponent runs.csv"; do
     # shellcheck disable=SC2086 # words
     plan $words --json
     python3 -c 'import json, sys; o = json.load(open("out")); sys.exit(o["plan"] != sys.argv[1] or "warnings" not in o)' \
@@ -98,14 +104,15 @@ if command -v python3 >/dev/null; then
 fi
 
 # Every example of the help works.
-for word in tree scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if; do
+for word in tree fit report stages scaling batch sync cost checkpoint rlhf embedding precision mfu fit-exponent explain what-if; do
   plan "$word" --help
   expect "plan $word --help" 0
   says '--json' 'example'
-  sed -n '/^examples*: /,$p' out | sed 's/^examples*: *//; s/^ *//' | sed -e ':a' -e '/\\$/N; s/\\\n//; ta' >examples.txt
+  sed -n '/^examples*:/,$p' out | sed 's/^examples*: *//; s/^ *//' | sed -e ':a' -e '/\\$/N; s/\\\n//; ta' >examples.txt
   while read -r line; do
     bash -c "trireme() { '$TRIREME' \"\$@\"; }; $line" >out 2>err || fail "the example '$line': $(cat err)"
   done <examples.txt
+  [ "$(grep -c trireme examples.txt)" -gt 0 ] || fail "plan $word --help has no example"
 done
 
 # Wrong uses.
@@ -152,6 +159,10 @@ refused 2 'give the table of runs' fit-exponent
 refused 2 'target 0.5 is not above the floor' fit-exponent runs.csv --floor 1 --target 0.5
 refused 4 'runs.csv: loss 3.9 of run 2 is not above the floor 4' fit-exponent runs.csv --floor 4
 refused 10 'nowhere.csv' fit-exponent nowhere.csv
+
+refused 2 'cluster is missing' fit
+refused 3 "did you mean 'gpt2-xl'" fit --cluster dgx-h100 --model gpt2-x1
+refused 2 "batch takes tokens as in 4M, or sequences as in 1024seq, not 'all'" fit --cluster dgx-h100 --batch all
 
 bad() { # CONTENTS PATTERN
   printf '%b' "$1" >bad.csv

@@ -132,8 +132,8 @@ shows 'the slowest stage' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --clust
 balanced=$(sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out)
 awk -v a="$even" -v b="$balanced" 'BEGIN { exit !(b >= 1 && b < a) }' || fail "balanced: $balanced, even: $even"
 shows '^makespan' -- --schedule zb_h1 -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8,7 --tp 2 --micro 2 --seq 8192 --replicas 4
-refused 3 '--layers 9,8,8 has 3 stages and 25 layers; there are 4 stages and 32 layers' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8
-refused 3 '33 stages are more than the model' --schedule 1f1b -p 33 -m 8 --model llama3-8b --cluster dgx-h100
+refused 3 '--layers: layers "9,8,8" has 3 counts for 4 stages' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8
+refused 3 '14 stages are more than the model.s 12 layers' --schedule 1f1b -p 14 -m 8 --model gpt2 --tp 4 --cluster dgx-h100
 refused 3 'devices are asked for' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --replicas 100000
 
 # ---- wrong uses

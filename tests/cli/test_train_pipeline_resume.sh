@@ -12,7 +12,7 @@ layouts=('-n 1' '-n 2 parallel.pp=2' '-n 3 parallel.pp=3 parallel.schedule=zb_h1
 for type in f32 bf16; do
   for tied in true false; do
     name=$type-$tied
-    run=("${tiny[@]}" model.layers=6 model.tied=$tied batch.sequences=24 batch.micro=1 lr.kind=constant optim.eps=1e-6 precision.compute=$type
+    run=("${tiny[@]}" model.layers=6 model.tied="$tied" batch.sequences=24 batch.micro=1 lr.kind=constant optim.eps=1e-6 precision.compute="$type"
       train.steps=32 train.eval_every=4)
     train "${run[@]}" train.folder="$work/still-$name" model.dropout=0.1
     expect "$name on one rank" 0
@@ -36,7 +36,7 @@ weights_within 1e-4 "$work/moving-f32-true" "$work/still-f32-true" || fail "weig
 
 # ---- the folder that a pipeline writes has the files, names and shapes of one rank's, and the other commands take it
 one=$work/one pipe=$work/pipe
-run=("${tiny[@]}" model.layers=4 batch.micro=1 optim.eps=1e-6 checkpoint.shard=40kB)
+run=("${tiny[@]}" model.layers=4 model.tied=false batch.micro=1 optim.eps=1e-6 checkpoint.shard=40kB)
 train "${run[@]}" train.folder="$one"
 expect "one rank" 0
 train "${run[@]}" train.folder="$pipe" -n 4 parallel.pp=2

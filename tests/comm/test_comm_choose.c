@@ -103,7 +103,7 @@ static void demands_are_read(void **state) {
   assert_int_equal(tr__forced_parse("allreduce=ring,alltoall=bruck,broadcast=chain", &f), TR_OK);
   assert_ptr_equal(f.algorithm[TR__ALLREDUCE], &tr__algorithm_ring);
   assert_ptr_equal(f.algorithm[TR__ALLTOALL], &tr__algorithm_bruck);
-  assert_null(f.algorithm[TR__ALLTOALL_V]);
+  assert_null(f.algorithm[TR__ALLTOALL_V]); // another operation, with a name of its own
   assert_null(f.algorithm[TR__ALLGATHER]);
   assert_int_equal(tr__forced_parse("allreduce=hierarchical/4", &f), TR_OK);
   assert_int_equal(f.local, 4);
@@ -128,6 +128,7 @@ static void wrong_demands_say_what_there_is(void **state) {
   } table[] = {
       {"rings", "TRIREME_COMM: no algorithm is named 'rings'; there are direct, doubling, "},
       {"alltoall=ring", "TRIREME_COMM: ring cannot do alltoall; direct, bruck can"},
+      {"alltoall_v=bruck", "TRIREME_COMM: bruck cannot do alltoall_v; direct can"},
       {"all_reduce=ring", "TRIREME_COMM: no operation is named 'all_reduce'; there are allreduce, "},
       {"hierarchical/0", "1 to 256 ranks can count as a host"},
       {"hierarchical/x", "x"},
@@ -165,12 +166,18 @@ static void links_are_read(void **state) {
       TR_OK);
   assert_true(t.network.latency == 2.5e-05 && t.network.bandwidth == 1.25e7);
   assert_memory_equal(&t.host, &host, sizeof host);
+  assert_true(t.adding == 8e9); // not told
+  assert_int_equal(
+      load("links:\n  - tier: network\n    latency: 2.5e-05\n    bandwidth: 1.25e7\n    adding: 5e9\n", &t), TR_OK);
+  assert_true(t.adding == 5e9);
   const struct {
     const char *text, *sentence;
   } table[] = {
       {"links:\n  - tier: moon\n    latency: 1\n    bandwidth: 1\n", "tier is 'moon'; host or network is needed"},
       {"links:\n  - tier: host\n    latency: 0\n    bandwidth: 1\n", "latency is '0'; a number above 0 is needed"},
       {"links:\n  - tier: host\n    latency: 1\n", "a link needs a number 'bandwidth'"},
+      {"links:\n  - tier: host\n    latency: 1\n    bandwidth: 1\n    adding: -1\n",
+       "adding is '-1'; a number above 0"},
       {"nodes: 3\n", "has no list 'links'"},
   };
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -180,6 +187,83 @@ static void links_are_read(void **state) {
     assert_true(t.network.bandwidth == 1.25e7); // as it was
   }
   assert_int_equal(tr__tiers_load("/nowhere/links.yaml", &t), TR_ERR_IO);
+}
+
+static void demand_for_an_operation_is_never_passed_over(void **state) {
+  (void)state;
+  tr__choice choice = {.tiers = plain, .any_order = 1};
+  const struct {
+    const char *demand;
+    tr__case c;
+    const char *sentence;
+  } table[] = {
+      {"allreduce=hierarchical",
+       {.kind = TR__ALLREDUCE, .size = 4, .local = 1, .nelem = 1},
+       "demands hierarchical for all-reduce over 4 ranks: the ranks must be on several hosts, with more than one on "
+       "each; "},
+      {"allreduce=halving",
+       {.kind = TR__ALLREDUCE, .size = 6, .nelem = 1},
+       "demands halving for all-reduce over 6 ranks: the ranks must be a power of two; "},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    const tr__algorithm *a;
+    tr__case c = table[i].c;
+    c.width = c.wide = 4;
+    assert_int_equal(tr__forced_parse(table[i].demand, &choice.forced), TR_OK);
+    assert_int_equal(tr__algorithm_choose(&choice, &c, &a), TR_ERR_CONFIG);
+    if (!strstr(tr_status_text(), table[i].sentence)) print_error("%s\n", tr_status_text());
+    assert_non_null(strstr(tr_status_text(), table[i].sentence));
+  }
+}
+
+static void demand_for_levels_needs_hosts(void **state) {
+  (void)state;
+  const struct {
+    const char *demand;
+    int nrank, nhost;
+    const char *sentence; // NULL: it can be
+  } table[] = {
+      {"hierarchical", 4, 2, NULL},
+      {"hierarchical", 1, 1, NULL},
+      {"ring", 4, 1, NULL},
+      {"allreduce=hierarchical/2", 4, 1, NULL},
+      {"hierarchical", 4, 1, "but all 4 ranks are on one; direct, doubling, halving, "},
+      {"allreduce=leaders", 3, 1, "or leaders/2 would work"},
+      {"hierarchical/4", 4, 1,
+       "TRIREME_COMM demands hierarchical, which is for several hosts with more than one rank each"},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    tr__choice choice = {.tiers = plain};
+    assert_int_equal(tr__forced_parse(table[i].demand, &choice.forced), TR_OK);
+    tr_status status = tr__choice_check(&choice, table[i].nrank, table[i].nhost);
+    assert_int_equal(status, table[i].sentence ? TR_ERR_CONFIG : TR_OK);
+    if (table[i].sentence && !strstr(tr_status_text(), table[i].sentence)) print_error("%s\n", tr_status_text());
+    assert_true(!table[i].sentence || strstr(tr_status_text(), table[i].sentence));
+  }
+}
+
+static void demand_without_an_operation_says_what_it_leaves_alone(void **state) {
+  (void)state;
+  const struct {
+    const char *demand, *sentence;
+  } table[] = {
+      {"ring",
+       "TRIREME_COMM=ring is for allreduce, reduce_scatter, allgather, reduce_scatter_v, allgather_v; it cannot do "
+       "reduce, alltoall, broadcast, gather, scatter, barrier, alltoall_v, which go their usual way"},
+      {"bruck,allreduce=tree",
+       "TRIREME_COMM=bruck is for allgather, alltoall, allgather_v; it cannot do reduce, "
+       "reduce_scatter, broadcast, gather, scatter, barrier, reduce_scatter_v, alltoall_v, which go "
+       "their usual way"},
+      {"allreduce=ring,alltoall=direct", ""},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    tr__choice choice = {.tiers = plain};
+    tr_text said = {0};
+    assert_int_equal(tr__forced_parse(table[i].demand, &choice.forced), TR_OK);
+    tr__choice_say(&choice, &said);
+    assert_string_equal(said.data ? said.data : "", table[i].sentence);
+    tr_text_free(&said);
+  }
 }
 
 static void the_environment_is_read_once(void **state) {
@@ -206,6 +290,9 @@ int main(void) {
       cmocka_unit_test(every_operation_has_an_algorithm),
       cmocka_unit_test(demands_are_read),
       cmocka_unit_test(wrong_demands_say_what_there_is),
+      cmocka_unit_test(demand_for_an_operation_is_never_passed_over),
+      cmocka_unit_test(demand_for_levels_needs_hosts),
+      cmocka_unit_test(demand_without_an_operation_says_what_it_leaves_alone),
       cmocka_unit_test(several_hosts_are_not_demanded_of_one),
       cmocka_unit_test(links_are_read),
       cmocka_unit_test(the_environment_is_read_once),

@@ -93,6 +93,33 @@ static void points_that_give_no_line_are_refused(void **state) {
   assert_true(fit.alpha_error == 0 && fit.beta_error == 0);
 }
 
+static void what_a_fit_is_worth(void **state) {
+  (void)state;
+  const struct {
+    double alpha, beta, residual;
+    tr_fit_worth worth;
+  } table[] = {
+      {1e-6, 1e-10, 0, TR_FIT_GOOD},    {1e-6, 1e-10, 0.25, TR_FIT_GOOD}, {1e-6, 1e-10, 0.3, TR_FIT_ROUGH},
+      {1e-6, 1e-10, 0.51, TR_FIT_VOID}, {0, 1e-10, 0.1, TR_FIT_VOID},     {1e-6, 0, 0.1, TR_FIT_VOID},
+      {1e-6, 1e-10, NAN, TR_FIT_VOID},
+  };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    const tr_fit f = {.alpha = table[i].alpha, .beta = table[i].beta, .residual = table[i].residual};
+    assert_int_equal(tr_fit_judge(&f), table[i].worth);
+  }
+}
+
+// What a busy machine makes of a link: every second time is thirty times too long. A line through that is not believed.
+static void times_of_a_busy_machine_are_no_line(void **state) {
+  (void)state;
+  double bytes[POINTS], seconds[POINTS];
+  tr_fit fit;
+  make(1e-6, 1e-10, 0, bytes, seconds);
+  for (int i = 0; i < POINTS; i += 2) seconds[i] *= 30;
+  assert_int_equal(tr_fit_line(bytes, seconds, POINTS, &fit), TR_OK);
+  assert_int_equal(tr_fit_judge(&fit), TR_FIT_VOID);
+}
+
 static void plateau_of_a_known_curve(void **state) {
   (void)state;
   double bytes[POINTS + 1] = {0}, seconds[POINTS + 1] = {1}; // a point without bytes is no bandwidth
@@ -116,6 +143,8 @@ int main(void) {
       cmocka_unit_test(noisy_points_give_their_line_within_its_errors),
       cmocka_unit_test(parameters_are_never_negative),
       cmocka_unit_test(points_that_give_no_line_are_refused),
+      cmocka_unit_test(what_a_fit_is_worth),
+      cmocka_unit_test(times_of_a_busy_machine_are_no_line),
       cmocka_unit_test(plateau_of_a_known_curve),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

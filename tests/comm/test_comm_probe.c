@@ -61,6 +61,8 @@ static void equal_ranks_are_not_slow(void **state) {
     assert_false(v.slow);
     if (shapes[i][0] == 1)
       says(&v, "nothing to compare");
+    else if (shapes[i][0] == 2)
+      says(&v, "no rank is slow; ");
     else
       says(&v, "no rank or link is slow");
   }
@@ -77,7 +79,20 @@ static void slow_processor_is_named(void **state) {
   p.copy[1] /= 4;
   v = judged(&p, 2);
   assert_true(v.slow && v.rank == 1 && v.kind == TR_PROBE_COPY);
-  says(&v, "rank 1 is slow: it copies at 2.5 GB/s, 4.00 times slower than the median of 10.0");
+  says(&v, "rank 1 is slow: it copies at 2.5 GB/s, 4.00 times slower than the other rank with 10.0; their only link "
+           "takes 1.0 us");
+}
+
+// Nobody knows how fast the link between two ranks should be: its times are said, and not judged.
+static void only_link_of_two_is_not_judged(void **state) {
+  (void)state;
+  tr_probe p = healthy(2, 2);
+  slow_link(p.small, 2, 0, 1, 1000);
+  tr_probe_verdict v = judged(&p, 2);
+  assert_false(v.slow);
+  says(&v, "no rank is slow; the slowest is rank 1: it copies at 10.0 GB/s, 1.00 times slower than the other rank "
+           "with 10.0; "
+           "their only link takes 1.0 ms for 8 B and 100 us for 1.0 MiB, and there is no other to compare it with");
 }
 
 static void rank_whose_links_are_all_slow_is_named(void **state) {
@@ -173,13 +188,10 @@ static void sleeping_rank_is_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equal_ranks_are_not_slow),
-      cmocka_unit_test(slow_processor_is_named),
-      cmocka_unit_test(rank_whose_links_are_all_slow_is_named),
-      cmocka_unit_test(single_slow_link_is_named),
-      cmocka_unit_test(factor_decides),
-      cmocka_unit_test(every_pair_is_measured),
-      cmocka_unit_test(sleeping_rank_is_named),
+      cmocka_unit_test(equal_ranks_are_not_slow),       cmocka_unit_test(slow_processor_is_named),
+      cmocka_unit_test(only_link_of_two_is_not_judged), cmocka_unit_test(rank_whose_links_are_all_slow_is_named),
+      cmocka_unit_test(single_slow_link_is_named),      cmocka_unit_test(factor_decides),
+      cmocka_unit_test(every_pair_is_measured),         cmocka_unit_test(sleeping_rank_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

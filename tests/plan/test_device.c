@@ -136,6 +136,8 @@ static void measured_links(void **state) {
       {"links:\n  - tier: host\n    latency: fast\n    bandwidth: 6e9\n    source: s\n", "latency is 'fast'"},
       {"links:\n  - tier: host\n    latency: 2\n    bandwidth: 6e9\n    source: s\n", "1e-09 to 1 s"},
       {"links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6\n    source: s\n", "bytes/s"},
+      {"links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6e9\n    adding: no\n    source: s\n",
+       "adding is 'no'"},
       {"links:\n  - tier: host\n    latency: 2e-6\n    bandwidth: 6e9\n", "no source"},
       {"links:\n  - tier: rack\n    latency: 2e-6\n    bandwidth: 6e9\n    source: s\n", "host or network"},
       {"links:\n  - tier: host\n    latncy: 2e-6\n    bandwidth: 6e9\n    source: s\n", "did you mean 'latency'"},
@@ -147,7 +149,8 @@ static void measured_links(void **state) {
   assert_true(c.device.link_gbs == 6 && c.device.fit.link == 1 && c.device.fit.link_us == 1e6 * 2e-6);
   assert_true(c.network_gbit == plain.network_gbit && c.device.fit.network_us == plain.device.fit.network_us);
   tr_cluster_unload(&c);
-  const char *both = HOST "  - tier: network\n    latency: 4e-5\n    bandwidth: 1e9\n    source: s\n";
+  const char *both =
+      HOST "  - tier: network\n    latency: 4e-5\n    bandwidth: 1e9\n    adding: 5e9\n    source: s\n";
   if (load_links(both, &c) < 0) fail_msg("%s", tr_status_text());
   assert_true(c.network_gbit == 8 && c.device.fit.network == 1 && c.device.fit.hop_us == 1e6 * 4e-5);
   tr_cluster_unload(&c);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "plan_cases.h"
+#include "trireme/plan/pipeline.h"
 #include "trireme/plan/search.h"
 #include <math.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static void compare(const tr_workload *w, const tr_cluster *c, int64_t batch) {
   for (int all = 0; all < 2; all++) {
     tr_search_options_init(&o);
     o.fixed.batch = batch, o.fixed.sequence = 4096;
-    o.top = KEPT, o.all = all;
+    o.top = KEPT, o.all = all, o.closed = 1;
     assert_int_equal(tr_search(w, c, &o, &found), TR_OK);
     assert_int_equal(found.n, KEPT);
     for (size_t i = 0; i < KEPT; i++)
@@ -106,6 +107,35 @@ static void equals_trying_all_with_experts(void **state) {
   compare(&w, &c, 32);
 }
 
+// What is shown is simulated, in order, and no plan of the closed forms' best that could be simulated is faster.
+static void the_best_are_simulated(void **state) {
+  (void)state;
+  static tr_search_result found, closed;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  tr_search_options o;
+  tr_search_options_init(&o);
+  w.layers = 80, w.width = 8192, w.heads = 64, w.ffn = 28672;
+  o.fixed.batch = 128, o.fixed.sequence = 4096, o.top = KEPT;
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_OK);
+  o.closed = 1, o.top = TR_SEARCH_TOP_MOST;
+  assert_int_equal(tr_search(&w, &c, &o, &closed), TR_OK);
+  assert_true(found.n == KEPT && found.simulated > 0 && closed.simulated == 0);
+  for (size_t i = 0; i < found.n; i++) {
+    tr_prediction x;
+    assert_int_equal(tr_predict_simulated(&found.top[i].plan, &w, &c, &x), TR_OK);
+    assert_true(found.top[i].prediction.step == x.step && x.fits);
+    assert_true(i == 0 || x.step >= found.top[i - 1].prediction.step);
+  }
+  size_t faster = 0;
+  for (size_t i = 0; i < closed.n; i++) {
+    tr_prediction x;
+    if (tr_predict_simulated(&closed.top[i].plan, &w, &c, &x) == TR_OK && x.fits)
+      faster += x.step < found.top[KEPT - 1].prediction.step;
+  }
+  assert_true(faster < KEPT);
+}
+
 static void fixed_knobs_hold(void **state) {
   (void)state;
   static tr_search_result found;
@@ -136,8 +166,8 @@ static void too_big(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_trying_all),
-                                     cmocka_unit_test(equals_trying_all_with_experts),
-                                     cmocka_unit_test(fixed_knobs_hold), cmocka_unit_test(too_big)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(equals_trying_all), cmocka_unit_test(equals_trying_all_with_experts),
+      cmocka_unit_test(the_best_are_simulated), cmocka_unit_test(fixed_knobs_hold), cmocka_unit_test(too_big)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,13 +13,14 @@
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/run/run.h"
+#include "trireme/step/values.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { RH_STEPS = 12, RH_RANKS = 8, RH_MICRO = 8, RH_VOCAB = 29, RH_POSITIONS = 16 };
+enum { RH_STEPS = 12, RH_RANKS = 16, RH_MICRO = 20, RH_SEQUENCES = 80, RH_VOCAB = 29, RH_POSITIONS = 16 };
 
 typedef enum rh_labels { RH_RAGGED, RH_FIRST_IGNORED, RH_NONE_VALID } rh_labels;
 
@@ -29,8 +30,9 @@ typedef struct rh_case {
   tr_launch_mode mode;
   tr_dtype type;
   const tr_kernels *kernels; // NULL: reference
-  int tied, split, micro, sequences, steps;
+  int layers, tied, split, micro, sequences, steps;
   int zero, pack;
+  int per_host; // so many consecutive ranks have the state together, as on a host of theirs; 0: all
   tr_dtype wire;
   tr_grad_sync sync;
   tr_recompute recompute;
@@ -54,6 +56,7 @@ static inline rh_case rh_default(void) {
                .nthread = 1,
                .mode = TR_LAUNCH_THREADS,
                .type = TR_F32,
+               .layers = 2,
                .tied = 1,
                .wire = TR_F32,
                .micro = 1,
@@ -78,7 +81,7 @@ static inline tr_status rh_model(const rh_case *c, tr_model **out) {
   if (c->model) return c->model(out);
   tr_gpt2_config config;
   tr_gpt2_config_init(&config);
-  config.layers = 2;
+  config.layers = c->layers;
   config.width = 12;
   config.heads = 3;
   config.vocab = RH_VOCAB;
@@ -93,8 +96,9 @@ static inline tr_status rh_model(const rh_case *c, tr_model **out) {
 
 typedef struct rh_rows {
   tr_model_input input;
-  int32_t token[16 * RH_POSITIONS], target[16 * RH_POSITIONS], position[16 * RH_POSITIONS], start[17];
-  int64_t sample[16 * RH_POSITIONS];
+  int32_t token[RH_SEQUENCES * RH_POSITIONS], target[RH_SEQUENCES * RH_POSITIONS],
+      position[RH_SEQUENCES * RH_POSITIONS], start[RH_SEQUENCES + 1];
+  int64_t sample[RH_SEQUENCES * RH_POSITIONS];
 } rh_rows;
 
 static inline int rh_length(int64_t sample) { return 1 + (int)(rh_mix((uint32_t)sample, 1) % RH_POSITIONS); }
@@ -108,6 +112,7 @@ static inline int32_t rh_target(const rh_case *c, int64_t sample, int index, int
 // Sequences [first, last) of the step, one after the other.
 static inline void rh_fill(const rh_case *c, int64_t step, int first, int last, rh_rows *out) {
   int64_t n = 0, valid = 0;
+  if (last - first > RH_SEQUENCES) abort();
   out->start[0] = 0;
   for (int index = first; index < last; index++) {
     int64_t sample = step * c->sequences + index;
@@ -151,12 +156,12 @@ static inline void rh_deal(const rh_case *c, int64_t step, int rank, rh_rows *ro
 typedef struct rh_rank {
   tr_model *model;
   tr_layout layout;
-  int *last_piece;
+  tr_run_step_model step_model;
   tr_step_range *range;
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
-  tr_group *group;
+  tr_group *group, *share; // share: NULL where all have the state together
   tr_run_options options;
   tr_run *run;
   rh_rows *rows;
@@ -164,14 +169,8 @@ typedef struct rh_rank {
 } rh_rank;
 
 static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
-  int nunit = tr_model_units(r->model);
-  r->last_piece = malloc(sizeof(int) * (size_t)nunit);
-  r->range = malloc(sizeof *r->range * (size_t)nunit);
-  for (int unit = 0; unit < nunit; unit++) r->last_piece[unit] = tr_model_unit_last_piece(r->model, unit);
-  tr_step_model model = {.npiece = tr_model_pieces(r->model),
-                         .nunit = nunit,
-                         .unit_last_piece = r->last_piece,
-                         .unit_start = r->layout.unit_start};
+  r->range = malloc(sizeof *r->range * (size_t)tr_model_units(r->model));
+  TR_TRY(tr_run_step_model_make(r->model, &r->layout, &r->step_model));
   r->step = (tr_step_options){.microbatches = c->micro,
                               .dp = c->nrank,
                               .split_backward = c->split,
@@ -179,9 +178,16 @@ static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
                               .bucket_elements = c->bucket,
                               .zero = c->zero,
                               .recompute = r->range};
-  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
-  TR_TRY(tr_program_build(&model, &r->step, &r->program));
-  return tr_program_check(&r->program, &model, &r->step);
+  TR_TRY(tr_value_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
+  TR_TRY(tr_program_build(&r->step_model.model, &r->step, &r->program));
+  return tr_program_check(&r->program, &r->step_model.model, &r->step);
+}
+
+static inline tr_status rh_share(const rh_case *c, tr_comm *comm, tr_group **out) {
+  int rank[RH_RANKS], n = 0, host = tr_comm_rank(comm) / c->per_host;
+  for (int r = 0; r < c->nrank; r++)
+    if (r / c->per_host == host) rank[n++] = r;
+  return tr_group_create(comm, rank, n, "host", out);
 }
 
 static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
@@ -193,6 +199,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   tr_mesh_spec mesh = {.degree = {1, 1, c->nrank, 1}, .map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP}};
   TR_TRY(tr_mesh_check(&mesh, comm ? tr_comm_size(comm) : 1));
   if (comm) TR_TRY(tr_mesh_group(&mesh, comm, TR_AXIS_DP, &r->group));
+  if (comm && c->per_host) TR_TRY(rh_share(c, comm, &r->share));
   tr_run_options *o = &r->options;
   tr_run_options_init(o);
   o->model = r->model;
@@ -202,6 +209,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   o->pool = r->pool;
   o->comm = comm;
   o->dp = r->group;
+  o->share = r->share;
   o->type = c->type;
   o->rows = rh_per_place(c) * RH_POSITIONS;
   o->split_backward = c->split;
@@ -225,10 +233,11 @@ static inline int rh_works(tr_status status) {
 
 static inline void rh_close(rh_rank *r) {
   tr_run_destroy(r->run);
+  tr_group_destroy(r->share);
   tr_group_destroy(r->group);
   tr_pool_destroy(r->pool);
   tr_program_destroy(&r->program);
-  free(r->last_piece);
+  tr_run_step_model_free(&r->step_model);
   free(r->range);
   tr_layout_destroy(&r->layout);
   tr_model_destroy(r->model);
@@ -261,7 +270,8 @@ static inline tr_status rh_gather(const rh_case *c, rh_rank *r) {
       tr_layout_own(&r->layout, bucket->unit_begin, bucket->unit_end, count, owner, &first, &n);
       size_t width = tr_dtype_size(tr_wide(c->type));
       char *part = (char *)tr_run_gradients(r->run) + (size_t)first * width;
-      if (n) TR_TRY(tr_group_broadcast(r->group, part, (size_t)n * width, TR_U8, owner, NULL));
+      tr_group *sharers = r->share ? r->share : r->group;
+      if (n) TR_TRY(tr_group_broadcast(sharers, part, (size_t)n * width, TR_U8, owner, NULL));
     }
   return TR_OK;
 }

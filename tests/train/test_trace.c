@@ -256,9 +256,9 @@ static size_t count_passes(const trace *t, int64_t rank, int64_t step, int again
 }
 
 static void check_step(const trace *t, const tr_train_plan *plan, int64_t rank, int64_t step) {
-  assert_int_equal(count(t, "compute", rank, step), program_count(&plan->program, TR_LANE_COMPUTE));
-  assert_int_equal(count(t, "comm", rank, step), program_count(&plan->program, TR_LANE_COMM));
-  assert_int_equal(count_passes(t, rank, step, 0), program_pieces(&plan->program));
+  assert_int_equal(count(t, "compute", rank, step), program_count(&plan->part[0].program, TR_LANE_COMPUTE));
+  assert_int_equal(count(t, "comm", rank, step), program_count(&plan->part[0].program, TR_LANE_COMM));
+  assert_int_equal(count_passes(t, rank, step, 0), program_pieces(&plan->part[0].program));
   assert_int_equal(count_passes(t, rank, step, 1) > 0, plan->config->memory.recompute != TR_RECOMPUTE_NONE);
 }
 
@@ -298,11 +298,11 @@ static void check_whole(const trace *t, const tr_train_plan *plan, int ranks, in
   check_names(t, ranks);
   check_clocks(t, ranks);
   check_nesting(t);
-  assert_int_equal(check_arrows(t), (size_t)ranks * edges_between_lanes(&plan->program, steps));
+  assert_int_equal(check_arrows(t), (size_t)ranks * edges_between_lanes(&plan->part[0].program, steps));
   for (int r = 0; r < ranks; r++) {
     assert_int_equal(dropped(t, r), 0);
     for (int64_t s = 1; s <= steps; s++) check_step(t, plan, r, s);
-    assert_true(fabs(reduced_bytes(t, r, 2) - (double)plan->layout.total * 4) < 1);
+    assert_true(fabs(reduced_bytes(t, r, 2) - (double)plan->part[0].layout.total * 4) < 1);
     assert_int_equal(counters(t, "resident (bytes)", r), steps);
     assert_int_equal(counters(t, "arenas (bytes)", r), steps);
     assert_int_equal(counters(t, "loss", r), r ? 0 : steps);

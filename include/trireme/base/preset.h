@@ -12,4 +12,8 @@ int tr_preset_find(const char *folder, const char *name, const char *suffix, cha
 // The failure that there is none: "SENTENCE; did you mean 'x'?" (TR_ERR_CONFIG) with the closest name in that folder.
 tr_status tr_preset_missing(const char *folder, const char *name, const char *suffix, const char *sentence);
 
+// Names of all presets of a kind, each once, in alphabetical order; the caller frees those that are written, at most `most`.
+// Returns how many.
+size_t tr_preset_list(const char *folder, const char *suffix, char **name, size_t most);
+
 #endif

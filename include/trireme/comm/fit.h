@@ -19,6 +19,11 @@ typedef struct tr_fit {
 
 // Pure. TR_ERR_DATA for fewer than two different sizes, or a time that is not above 0.
 tr_status tr_fit_line(const double *bytes, const double *seconds, size_t n, tr_fit *out);
+// What a line is worth. ROUGH: the times are off it by more than a quarter, as caches and busy machines make them; its
+// parameters are estimates. VOID: by more than half, or one of its parameters is 0: nothing is to be planned with it.
+typedef enum tr_fit_worth { TR_FIT_GOOD, TR_FIT_ROUGH, TR_FIT_VOID } tr_fit_worth;
+tr_fit_worth tr_fit_judge(const tr_fit *fit);      // Pure.
+const char *tr_fit_worth_name(tr_fit_worth worth); // "good", "rough", "void"
 static inline double tr_fit_seconds(const tr_fit *fit, double bytes) { return fit->alpha + fit->beta * bytes; }
 
 // Bandwidth over size: what a curve of measured points says without a model.

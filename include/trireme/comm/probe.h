@@ -21,6 +21,9 @@ typedef struct tr_probe_pair {
 tr_status tr_probe_between(tr_group *group, int first, int second, const void *out_data, void *in_data, size_t nbyte,
                            int repeats, tr_probe_pair *out);
 
+// How many bytes of a message of f32 this rank adds to another per second, the best of some tries. Local; both are zeroed.
+double tr_probe_adding(float *to, float *from, size_t nbyte);
+
 // Of all ranks of a job. The arrays belong to it.
 typedef struct tr_probe {
   int nrank;
@@ -41,9 +44,10 @@ typedef struct tr_probe_verdict {
   int rank, peer; // the slowest rank, peer -1; or the two ends of a link
   tr_probe_kind kind;
   double value, median, ratio; // seconds, or per second for compute and copy; ratio of times, at least 1
-  char text[320];              // one sentence
+  char text[400];              // one sentence
 } tr_probe_verdict;
-// Pure. The median of an even number is the faster of the two in the middle. One rank alone is never slow.
+// Pure. The median of an even number is the faster of the two in the middle. One rank alone is never slow, and the only link
+// of two ranks cannot be compared: the sentence gives its times.
 tr_status tr_probe_judge(const tr_probe *probe, double factor, tr_probe_verdict *out);
 
 #endif

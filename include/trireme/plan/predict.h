@@ -32,6 +32,7 @@ typedef struct tr_plan {
   tr_plan_recompute recompute;
   tr_plan_number number;
   int64_t micro, batch, sequence; // sequences per pass, sequences per step, tokens per sequence
+  const char *schedule; // of the pipeline, as in step/schedule.h; NULL: 1f1b, or interleaved with vpp above 1
   // What the program that runs the plan can do.
   int fused_attention; // scores never go to memory
   int early_attention; // its kernels do not use what the newest devices have (FlashAttention 1 and 2 on Hopper)
@@ -103,6 +104,9 @@ typedef struct tr_prediction {
 double tr_predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                        double term[TR_TERM_COUNT]);
 void tr_predict_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_footprint *out);
+// The same of the ranks of one place in the pipeline, from 0.
+void tr_predict_stage_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int64_t stage,
+                             tr_footprint *out);
 // One stage of a pipeline: `layers` of the model's layers from `begin` on; the first also has the embedding, the last the head
 // with the loss.
 typedef struct tr_stage_cut {

@@ -2,8 +2,10 @@
 // Finding plans: every TP x PP x VPP x DP x CP x EP x ZeRO x recomputation x micro-batch of a model on all devices of a
 // cluster for one global batch, each with the order of axes over ranks that is fastest, best first.
 //
-// The answer is that of trying all: what is left out is left out by bounds that hold (states alone do not fit; products
-// alone take longer than what is already found). No allocation; one thread; microseconds a plan.
+// All plans are compared by the closed forms of predict.h, and the answer is that of trying all: what is left out is left out by
+// bounds that hold (states alone do not fit; products alone take longer than what is already found). The best TR_SEARCH_TOP_MOST
+// of them then go through the simulator with their schedules (pipeline.h), and are put in order by that. One thread;
+// microseconds a plan, milliseconds a simulation.
 #ifndef TRIREME_PLAN_SEARCH_H
 #define TRIREME_PLAN_SEARCH_H
 
@@ -22,8 +24,10 @@ typedef struct tr_search_options {
   int fixed_zero, fixed_recompute, fixed_map;
   size_t top; // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
   int all;    // no bounds on time: every plan that fits is predicted (tests, explanations)
+  int closed; // by the closed forms alone
   void (*visit)(void *user,
-                const tr_search_entry *entry); // NULL, or called for each plan that fits, without bounds on time
+                const tr_search_entry *
+                    entry); // NULL, or called for each plan that fits, without bounds on time and by the closed forms
   void *user;
 } tr_search_options;
 void tr_search_options_init(tr_search_options *options);
@@ -38,8 +42,9 @@ typedef struct tr_search_family { // the plans with one value of one knob
 typedef struct tr_search_result {
   tr_search_entry top[TR_SEARCH_TOP_MOST];
   size_t n;
-  int64_t considered, too_big, bounded, predicted;
-  int64_t near; // plans within the prediction's error of the best
+  int64_t considered, too_big, bounded, predicted, simulated;
+  int64_t near;   // plans within the prediction's error of the best
+  double lacking; // bytes that the smallest plan lacks when none fits; infinite: no plan divides as asked
   tr_search_family family[TR_SEARCH_FAMILY_MOST];
   size_t nfamily;
 } tr_search_result;
