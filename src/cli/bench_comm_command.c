@@ -212,6 +212,7 @@ static tr_status launch_job(tr__comm_job *job, tr_rank_main rank_main, size_t ar
   o.nrank = job->nrank;
   o.arena_nbyte = arena;
   o.any_order = s->order == TR_ORDER_ANY;
+  o.read_peers = s->direct;
   fflush(stdout);
   return tr_launch(&o, rank_main, job, NULL);
 }

@@ -3,6 +3,7 @@
 // `trireme train` with the same settings, without data; bench_ranks.c runs it. Medians are compared, ranges are printed.
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
+#include "cli/bench_describe_internal.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/log.h"
 #include "trireme/base/sort.h"
@@ -276,6 +277,7 @@ static tr_status measure_all(const settings *s, const tr_options *options) {
 }
 
 int tr__cli_bench_step(int argc, char **argv) {
+  if (getenv("TRIREME_DUMP")) { tr__description d = {.seconds = atof(getenv("TRIREME_DUMP"))}; return tr__describe_kernels(&d) < 0 ? tr__cli_fail(TR_ERR_IO) : 0; }
   static const size_t common = TR__BENCH_COMMON + 1; // and the layouts
   settings s = {.bench = {.json = 0}};
   tr_options *options = NULL;

@@ -97,6 +97,15 @@ static int grow_pool(tr_group *group) {
   return 1;
 }
 
+tr_status tr_group_reserve(tr_group *group, int noperation) {
+  int n = 0;
+  for (const tr_request *r = group->free; r; r = r->next) n++;
+  for (; n < noperation; n += BLOCK_REQUESTS)
+    if (!grow_pool(group))
+      return tr_error(TR_ERR_MEMORY, "no memory for %d operations of group '%s'", noperation, group->name);
+  return TR_OK;
+}
+
 tr_request *tr__request_new(tr_group *group, tr__kind kind) {
   if (!group->free && !grow_pool(group)) return NULL;
   tr_request *r = group->free;

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-#include "run/run_harness.h"
+#include "run/pipeline_harness.h"
 #include "trireme/model/llama.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -174,15 +174,32 @@ static void end_watching(void *context, int task, int worker) {
 
 typedef struct job {
   const rh_case *c;
+  const ph_case *pipeline; // of the same case, or NULL
   report *report;
 } job;
 
+// What is watched of a rank, alone or in a pipeline.
+typedef struct watched {
+  tr_run *run;
+  tr_pool *pool;
+  int place; // which part of the data it gets
+} watched;
+
+static tr_status open_rank(const job *j, tr_comm *comm, watched *out) {
+  static rh_rank r; // never closed: a watched rank ends with its process
+  static ph_rank p;
+  TR_TRY(j->pipeline ? ph_open(j->pipeline, comm, &p) : rh_open(j->c, comm, &r));
+  *out = j->pipeline ? (watched){p.run, p.pool, p.dp_rank} : (watched){r.run, r.pool, tr_comm_rank(comm)};
+  return TR_OK;
+}
+
 // Steps first .. end - 1; all their rows are there.
-static tr_status train(const rh_case *c, rh_rank *r, const rh_rows *rows, int first, int end) {
+static tr_status train(const rh_case *c, const watched *r, const rh_rows *rows, int first, int end) {
   tr_step_result done;
+  tr_model_input input[RH_MICRO];
   for (int step = first; step < end; step++) {
-    for (int mb = 0; mb < c->micro; mb++) r->input[mb] = rows[step * c->micro + mb].input;
-    TR_TRY(tr_run_step(r->run, step, c->lr, r->input, &done));
+    for (int mb = 0; mb < c->micro; mb++) input[mb] = rows[step * c->micro + mb].input;
+    TR_TRY(tr_run_step(r->run, step, c->lr, input, &done));
   }
   return TR_OK;
 }
@@ -190,13 +207,13 @@ static tr_status train(const rh_case *c, rh_rank *r, const rh_rows *rows, int fi
 static tr_status rank_main(tr_comm *comm, void *user) {
   const job *j = user;
   const rh_case *c = j->c;
-  rh_rank r;
-  int rank = tr_comm_rank(comm);
-  watch w = {.thread = j->report->thread[rank]};
-  TR_TRY(rh_open(c, comm, &r));
+  watched r;
+  tr_model_input input[RH_MICRO];
+  watch w = {.thread = j->report->thread[tr_comm_rank(comm)]};
+  TR_TRY(open_rank(j, comm, &r));
   rh_rows *rows = calloc((size_t)(ALL_STEPS * c->micro), sizeof *rows);
   if (!rows) return tr_error(TR_ERR_MEMORY, "no memory for the rows of all steps");
-  for (int step = 0; step < ALL_STEPS; step++) rh_deal(c, step, rank, rows + step * c->micro, r.input);
+  for (int step = 0; step < ALL_STEPS; step++) rh_deal(c, step, r.place, rows + step * c->micro, input);
   TR_TRY(train(c, &r, rows, 0, WARM_STEPS));
   tr_pool_run(r.pool, c->nthread, begin_watching, &w);
   if (w.failed) return TR_OK;
@@ -233,27 +250,29 @@ static tr_status llama(tr_model **out) {
   return tr_llama_create(&config, out);
 }
 
-static report *run_case(const rh_case *c) {
+static int ranks_of(const rh_case *c, const ph_case *pipeline) { return pipeline ? ph_ranks(pipeline) : c->nrank; }
+
+static report *run_case(const rh_case *c, const ph_case *pipeline) {
   report *out = mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(out != MAP_FAILED);
-  job j = {c, out};
+  job j = {c, pipeline, out};
   tr_launch_options launch;
   tr_launch_options_init(&launch);
-  launch.nrank = c->nrank;
+  launch.nrank = ranks_of(c, pipeline);
   launch.nthread = c->nthread;
   launch.bind = 0;
   launch.deadline = 30;
   if (tr_launch(&launch, rank_main, &j, NULL) < 0) {
-    for (int r = 0; r < c->nrank; r++) // what failed may be what was caught
+    for (int r = 0; r < launch.nrank; r++) // what failed may be what was caught
       if (out->thread[r][0].calls) return out;
     fail_msg("%s", tr_status_text());
   }
   return out;
 }
 
-static int only_faults(const rh_case *c, const report *got) {
+static int only_faults(const rh_case *c, int nrank, const report *got) {
   long faults = 0, others = 0;
-  for (int i = 0; i < c->nrank * c->nthread; i++) {
+  for (int i = 0; i < nrank * c->nthread; i++) {
     const seen *s = &got->thread[i / c->nthread][i % c->nthread];
     faults += s->minor + s->major;
     others += s->calls + s->allocations;
@@ -270,17 +289,20 @@ static void check_thread(const rh_case *c, const char *model, int rank, int thre
            s->first_call, s->allocations, s->first_caller, s->minor, s->major, WATCHED_STEPS);
 }
 
-static void check(const rh_case *c, const char *model) {
-  report *got = run_case(c);
-  for (int i = 1; i < TRIES && only_faults(c, got); i++) {
+static void check_case(const rh_case *c, const ph_case *pipeline, const char *model) {
+  report *got = run_case(c, pipeline);
+  int nrank = ranks_of(c, pipeline);
+  for (int i = 1; i < TRIES && only_faults(c, nrank, got); i++) {
     munmap(got, sizeof *got);
-    got = run_case(c);
+    got = run_case(c, pipeline);
   }
-  assert_int_equal(got->installed, c->nrank);
-  for (int i = 0; i < c->nrank * c->nthread; i++)
+  assert_int_equal(got->installed, nrank);
+  for (int i = 0; i < nrank * c->nthread; i++)
     check_thread(c, model, i / c->nthread, i % c->nthread, &got->thread[i / c->nthread][i % c->nthread]);
   munmap(got, sizeof *got);
 }
+
+static void check(const rh_case *c, const char *model) { check_case(c, NULL, model); }
 
 static rh_case training(int nrank, int nthread, tr_dtype type) {
   rh_case c = rh_default();
@@ -340,6 +362,29 @@ static void plain_kernels(void **state) {
   check(&c, "tiny gpt2");
 }
 
+// Several stages per rank, split passes, copies of stages, owned state, narrow messages.
+static void pipelines(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int p, v, dp, m, zero;
+  } plan[] = {
+      {"1f1b", 3, 0, 1, 5, 0}, {"interleaved", 2, 2, 2, 4, 1}, {"zbv", 2, 0, 1, 5, 0}, {"dualpipe", 2, 0, 1, 4, 1}};
+  for (int i = 0; i < 4; i++) {
+    ph_case c = ph_default(plan[i].name, plan[i].p, plan[i].dp, plan[i].m);
+    rh_case own = training(plan[i].dp, 1, i % 2 ? TR_BF16 : TR_F32);
+    c.v = plan[i].v;
+    own.layers = 6;
+    own.zero = plan[i].zero;
+    own.micro = plan[i].m;
+    own.sequences = 2 * plan[i].dp * plan[i].m;
+    own.recompute = i ? TR_RECOMPUTE_SELECTIVE : TR_RECOMPUTE_NONE;
+    c.run = own;
+    if (i == 0) c.stage_wire = TR_BF16;
+    check_case(&own, &c, plan[i].name);
+  }
+}
+
 // ---- the watch itself
 
 static tr_status careless_main(tr_comm *comm, void *user) {
@@ -362,7 +407,7 @@ static tr_status careless_main(tr_comm *comm, void *user) {
 static void skip_unless_watched(void) {
   rh_case c = rh_default();
   report *out = mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  job j = {&c, out};
+  job j = {&c, NULL, out};
   tr_launch_options launch;
   tr_launch_options_init(&launch);
   if (out == MAP_FAILED || tr_launch(&launch, careless_main, &j, NULL) < 0) {
@@ -381,7 +426,7 @@ static void what_a_step_must_not_do_is_seen(void **state) {
   rh_case c = rh_default();
   report *out = mmap(NULL, sizeof *out, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(out != MAP_FAILED);
-  job j = {&c, out};
+  job j = {&c, NULL, out};
   tr_launch_options launch;
   tr_launch_options_init(&launch);
   assert_int_equal(tr_launch(&launch, careless_main, &j, NULL), TR_OK);
@@ -400,6 +445,7 @@ int main(void) {
       cmocka_unit_test(two_ranks),
       cmocka_unit_test(three_ranks),
       cmocka_unit_test(plain_kernels),
+      cmocka_unit_test(pipelines),
   };
   setenv("TRIREME_ISA", "avx512", 0);
   skip_unless_watched();

@@ -2,8 +2,8 @@
 // tier: quick
 // timeout: 300
 // Proves what else a plan may say of a pipeline: tied embeddings, AdamW, clipping, dropout, owned state, number types,
-// recomputation, fast kernels, threads; that neither sleeps nor the way in which a step is cut change a bit; and that steps
-// without a norm are skipped by all ranks.
+// recomputation, fast kernels, threads; that neither sleeps nor the way in which a step is cut change a bit; that steps
+// without a norm are skipped by all ranks; and that a wrong message, and a program of another rank, are refused.
 #include "run/pipeline_cases.h"
 #include "trireme/model/llama.h"
 
@@ -215,6 +215,72 @@ static void empty_and_broken_steps_are_skipped_by_all(void **state) {
   }
 }
 
+// ---- messages
+
+// Rank 0 sends micro-batch 1 where its neighbour expects 0, which every field of a message but its header would allow.
+static tr_status wrong_message_main(tr_comm *comm, void *user) {
+  const ph_case *c = user;
+  ph_rank r;
+  tr_step_result done;
+  TR_TRY(ph_open(c, comm, &r));
+  for (uint32_t i = 0; r.pp_rank == 0 && i < r.program.nop; i++)
+    if (r.program.op[i].kind == TR_OP_SEND && r.program.op[i].microbatch < 2) r.program.op[i].microbatch ^= 1;
+  rh_deal(&c->run, 0, r.dp_rank, r.rows, r.input);
+  r.input[1] = r.input[0]; // of one size
+  tr_status status = tr_run_step(r.run, 0, c->run.lr, r.input, &done);
+  ph_close(&r);
+  return status;
+}
+
+static void a_message_that_is_not_the_next_is_refused(void **state) {
+  (void)state;
+  ph_case c = ph_default("1f1b", 2, 1, 4);
+  tr_launch_options launch;
+  tr_launch_report report;
+  ph_launch_options(&c, &launch);
+  assert_int_equal(tr_launch(&launch, wrong_message_main, &c, &report), TR_ERR_INTERNAL);
+  assert_non_null(strstr(report.text, "rank 1 of the pipeline got the activation behind stage 0, micro-batch 1"));
+  assert_non_null(strstr(report.text, "expected the activation behind stage 0, micro-batch 0"));
+}
+
+// A program of another part of the model, or of another place in the pipeline, is no program of this rank.
+static tr_status refused_main(tr_comm *comm, void *user) {
+  const ph_case *c = user;
+  ph_rank r;
+  tr_run *run;
+  TR_TRY(ph_open(c, comm, &r));
+  tr_run_options o = r.options;
+  o.pp = NULL;
+  assert_int_equal(tr_run_create(&o, &run), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "of 2 in a pipeline, this is rank 0 of 1"));
+  o = r.options;
+  o.model = r.whole;
+  o.layout = &r.whole_layout;
+  assert_int_equal(tr_run_create(&o, &run), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "stage"));
+  o = r.options;
+  o.stage_wire = TR_F64;
+  assert_int_equal(tr_run_create(&o, &run), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "activations cannot travel as f64"));
+  o = r.options;
+  o.tied = NULL;
+  assert_int_equal(tr_run_create(&o, &run), TR_ERR_PLAN);
+  assert_non_null(strstr(tr_status_text(), "shared with another stage"));
+  o = r.options;
+  o.grad_sync = TR_SYNC_EVERY;
+  assert_int_equal(tr_run_create(&o, &run), TR_ERR_PLAN);
+  ph_close(&r);
+  return TR_OK;
+}
+
+static void what_is_no_run_of_this_rank_is_refused(void **state) {
+  (void)state;
+  ph_case c = ph_default("1f1b", 2, 1, 4);
+  tr_launch_options launch;
+  ph_launch_options(&c, &launch);
+  assert_true(rh_works(tr_launch(&launch, refused_main, &c, NULL)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tied_models_train_with_sgd),
@@ -228,6 +294,8 @@ int main(void) {
       cmocka_unit_test(recomputation_changes_no_bit),
       cmocka_unit_test(sleeps_change_no_bit),
       cmocka_unit_test(empty_and_broken_steps_are_skipped_by_all),
+      cmocka_unit_test(a_message_that_is_not_the_next_is_refused),
+      cmocka_unit_test(what_is_no_run_of_this_rank_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

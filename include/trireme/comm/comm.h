@@ -79,7 +79,9 @@ tr_comm_counters tr_comm_count(const tr_comm *comm);
 // Collective over `ranks` (ascending or not; group index i is ranks[i]); all pass equal lists and name. Cheap. The
 // rank that created a group destroys it. TR_ERR_USAGE for a list that cannot be a group.
 tr_status tr_group_create(tr_comm *comm, const int *ranks, int nrank, const char *name, tr_group **out);
-void tr_group_destroy(tr_group *group);   // Local; not for the world group; NULL allowed
+void tr_group_destroy(tr_group *group); // Local; not for the world group; NULL allowed
+// Local. From now on this many operations can be under way on the group at once without memory being taken.
+tr_status tr_group_reserve(tr_group *group, int noperation);
 int tr_group_rank(const tr_group *group); // own index in the group
 int tr_group_size(const tr_group *group);
 const char *tr_group_name(const tr_group *group);
