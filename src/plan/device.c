@@ -35,6 +35,7 @@ static const tr_option device_rows[] = {
     TEXT("memory.source", AT(source_memory), "Where the section's figures are from."),
     REAL("link.bandwidth", AT(link_gbs), "0", 0, 1e5, "GB/s", "Links between devices, each way."),
     REAL("link.sum_gain", AT(link_fused), "1", 1, 4, "", "What sums gain from reduction in the switch."),
+    REAL("link.processors", AT(link_share), "0", 0, 0.9, "", "Share of the processor that a running collective occupies."),
     COUNT("link.devices", AT(link_domain), "8", 1, 1 << 20, "devices", "Devices that the links join."),
     TEXT("link.source", AT(source_link), "Where the section's figures are from."),
     REAL("network.bandwidth", AT(network_gbit), "0", 0, 1e5, "Gbit/s", "Network per device, each way."),
@@ -42,20 +43,19 @@ static const tr_option device_rows[] = {
     REAL("power", AT(power_w), "0", 0, 1e5, "W", "Board power; 0: not known."),
     REAL("price", AT(price_hour), "0", 0, 1e4, "per hour", "Price of an hour; 0: not known."),
     TEXT("fit.source", AT(source_fit), "How the efficiencies were found."),
-#define FIT_FIRST 19
-    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1.2, "", "Share of the bf16 peak of large products."),
-    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1.2, "", "Share of the fp8 peak of large products."),
+    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1, "", "Share of the bf16 peak of large products."),
+    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1, "", "Share of the fp8 peak of large products."),
     REAL("fit.tile", AT(fit.tile_mi), "2", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
     REAL("fit.depth", AT(fit.depth), "64", 0, 8192, "", "k at which a product reaches half its rate."),
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
     REAL("fit.attention_early", AT(fit.attention_early), "0.3", 0.01, 1.2, "", "The same, kernels written for the generation before."),
     REAL("fit.scores", AT(fit.scores), "0.9", 0.1, 10, "", "Passes over the scores of attention that is not fused, against the usual."),
-    REAL("fit.memory", AT(fit.memory), "0.65", 0.05, 1.2, "", "Share of the memory bandwidth of elementwise kernels."),
+    REAL("fit.memory", AT(fit.memory), "0.65", 0.05, 1, "", "Share of the memory bandwidth of elementwise kernels."),
     REAL("fit.passes", AT(fit.passes), "9", 4, 40, "", "Passes over a layer's wide tensors in programs that fuse little."),
     REAL("fit.touch", AT(fit.touch), "2", 0, 80, "bytes", "Moved per parameter and micro-batch: weights read, gradients added up."),
     REAL("fit.layer", AT(fit.layer_us), "1200", 0, 20000, "us", "Host time of a layer's forward pass."),
     REAL("fit.expert_layer", AT(fit.expert_layer_us), "3000", 0, 40000, "us", "The same of a layer with experts."),
-    REAL("fit.link", AT(fit.link), "0.65", 0.05, 0.95, "", "Share of the links' bandwidth that collectives reach."),
+    REAL("fit.link", AT(fit.link), "0.78", 0.6, 0.95, "", "Share of the links' bandwidth that collectives reach."),
     REAL("fit.link_latency", AT(fit.link_us), "80", 0, 2000, "us", "Time of a collective besides its bytes."),
     REAL("fit.network", AT(fit.network), "0.9", 0.05, 0.98, "", "Share of the network that collectives reach."),
     REAL("fit.network_latency", AT(fit.network_us), "35", 0, 5000, "us", "The same between hosts, per doubling of hosts."),
@@ -66,7 +66,6 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 23
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };
@@ -78,15 +77,31 @@ static const tr_option cluster_rows[] = {
     COUNT("host_devices", IN(host_devices), "8", 1, 4096, "devices", "Devices of a machine."),
     COUNT("link_devices", IN(domain), "0", 0, 1 << 20, "devices", "Devices joined by fast links; 0: those of a host, or of the device's link domain where that is larger."),
     REAL("network", IN(network_gbit), "0", 0, 1e5, "Gbit/s", "Network per device; 0: the device's."),
+    COUNT("fabric.leaf_hosts", IN(fabric.leaf_hosts), "0", 0, 1 << 20, "hosts", "Hosts below one leaf switch (of a rail); 0: all."),
+    COUNT("fabric.pod_hosts", IN(fabric.pod_hosts), "0", 0, 1 << 20, "hosts", "Hosts below one set of spines; 0: all."),
+    REAL("fabric.leaf_oversubscription", IN(fabric.leaf_oversubscription), "1", 1, 1000, "", "Ports of hosts per port that leaves their leaf."),
+    REAL("fabric.pod_oversubscription", IN(fabric.pod_oversubscription), "1", 1, 1000, "", "Ports of hosts per port that leaves their pod."),
+    REAL("fabric.congestion", IN(fabric.congestion), "1", 1, 100, "", "The fullest link above the leaves against an even spread."),
+    {.path = "fabric.rails", .type = TR_OPTION_BOOL, .offset = IN(fabric.rails), .def = "no", .help = "Each port of a host has leaves of its own."},
+    REAL("fabric.host_mtbf", IN(fabric.host_mtbf), "0", 0, 1e8, "h", "Hours between failures of a host as a whole; 0: not known."),
+    REAL("fabric.switch_mtbf", IN(fabric.switch_mtbf), "0", 0, 1e8, "h", "Hours between failures of a leaf switch; 0: not known."),
+    TEXT("fabric.source", IN(fabric.source), "Where the section's figures are from."),
     REAL("mtbf", IN(mtbf_hours), "50000", 1, 1e8, "h", "Hours between failures of one device with its share of the host."),
     REAL("storage", IN(storage_gbs), "100", 0.001, 1e6, "GB/s", "What all hosts together write to storage."),
     REAL("price", IN(price_hour), "0", 0, 1e4, "per hour", "Price of a device's hour; 0: the device's."),
 };
 // clang-format on
 
+// The first of the efficiencies; all rows behind it are some, the last two their errors.
+static size_t fit_first(void) {
+  size_t i = 0;
+  while (strcmp(device_rows[i].path, "fit.matmul") != 0) i++;
+  return i;
+}
+
 const tr_option *tr_device_fit_rows(size_t *n) {
-  *n = FIT_COUNT;
-  return device_rows + FIT_FIRST;
+  *n = sizeof device_rows / sizeof *device_rows - fit_first() - 2;
+  return device_rows + fit_first();
 }
 
 static int is_file(const char *path) {
@@ -167,6 +182,15 @@ static tr_status check_device(const reading *r, const char *file) {
   return TR_OK;
 }
 
+// Efficiencies that a description does not give itself are those of the device that it is like.
+static void inherit(reading *r, const tr_device *like) {
+  for (size_t i = fit_first(); i < sizeof device_rows / sizeof *device_rows; i++) {
+    size_t at = device_rows[i].offset;
+    if (!tr_options_is_set(r->options, device_rows[i].path))
+      memcpy((char *)&r->device + at, (const char *)like + at, sizeof(double));
+  }
+}
+
 static tr_status load_device(const char *name, int depth, tr_device *out);
 
 // `depth` bounds chains of "like".
@@ -179,7 +203,7 @@ static tr_status read_device(const char *path, const tr_yaml_node *map, int dept
     tr_device like = {0};
     status = depth == 0 ? tr_options_error(r->options, "like", "'%.80s' leads back here", r->device.like)
                         : load_device(r->device.like, depth - 1, &like);
-    if (status == TR_OK) r->device.fit = like.fit;
+    if (status == TR_OK) inherit(r, &like);
     tr_device_unload(&like);
   }
   if (status < 0) {
@@ -223,6 +247,22 @@ static tr_status read_measured(const reading *r, tr_cluster *c) {
   return kernels ? tr__measured_kernels(kernels, c) : TR_OK;
 }
 
+static tr_status check_fabric(const reading *r, const char *file) {
+  const tr_fabric *f = &r->cluster.fabric;
+  int given =
+      f->leaf_hosts || f->pod_hosts || f->rails || f->congestion > 1 || f->host_mtbf > 0 || f->switch_mtbf > 0;
+  if (given) TR_TRY(need(r->options, "fabric.source", file));
+  if (f->pod_hosts > 0 && f->leaf_hosts > 0 && f->pod_hosts % f->leaf_hosts != 0)
+    return tr_options_error(r->options, "fabric.pod_hosts", "%lld is no multiple of fabric.leaf_hosts, %lld",
+                            (long long)f->pod_hosts, (long long)f->leaf_hosts);
+  if (f->leaf_oversubscription > 1 && f->leaf_hosts == 0)
+    return tr_options_error(r->options, "fabric.leaf_oversubscription",
+                            "needs fabric.leaf_hosts to say what is below");
+  if (f->pod_oversubscription > 1 && f->pod_hosts == 0)
+    return tr_options_error(r->options, "fabric.pod_oversubscription", "needs fabric.pod_hosts to say what is below");
+  return TR_OK;
+}
+
 tr_status tr_cluster_load(const char *name, tr_cluster *out) {
   static const char *const needed[] = {"name", "hosts", "host_devices", "source"};
   static const char *const sections[] = {"device", "links", "kernels", NULL};
@@ -234,6 +274,7 @@ tr_status tr_cluster_load(const char *name, tr_cluster *out) {
   tr_status status = TR_OK;
   for (size_t i = 0; i < sizeof needed / sizeof *needed && status == TR_OK; i++)
     status = need(r->options, needed[i], path);
+  if (status == TR_OK) status = check_fabric(r, path);
   if (status == TR_OK) status = read_cluster_device(r, path, &device);
   if (status < 0) {
     forget(r);
