@@ -233,14 +233,16 @@ static void describe(const settings *s, const tr_options *options, const tr_trai
   const tr_train_config *c = plan->config;
   const int whole = tr_options_is_set(options, "batch.sequences");
   const tr_arch_sizes *m = &plan->sizes;
+  char pipeline[64] = "";
+  if (plan->schedule.p) snprintf(pipeline, sizeof pipeline, ", pp %d %s", plan->schedule.p, plan->schedule.name);
   snprintf(out, nbyte,
            "%.80s (%lld layer%s x %lld, %lld heads, vocabulary %lld, %lld parameters), %s, sequence %lld, "
-           "%lld sequence%s per %s",
+           "%lld sequence%s per %s%s",
            *s->train.model.from ? s->train.model.from : m->name, (long long)m->layers, m->layers == 1 ? "" : "s",
            (long long)m->width, (long long)m->heads, (long long)m->vocab, (long long)tr_model_count(plan->model),
            c->precision.compute == TR_COMPUTE_BF16 ? "bf16" : "f32", (long long)c->data.sequence,
            (long long)(whole ? c->batch.sequences : c->batch.micro),
-           (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step");
+           (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step", pipeline);
 }
 
 static tr_status measure_layout(const settings *s, const tr_options *options, layout l, double *base,

@@ -78,7 +78,7 @@ tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr
 tr__call tr__tensor_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 tr__call tr__context_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 tr__call tr__expert_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
-double tr__tensor_sums(const tr_plan *plan);
+double tr__tensor_sums(const tr_plan *plan, const tr_workload *model, int experts);
 double tr__context_rounds(const tr_plan *plan);
 double tr__expert_rounds(const tr_plan *plan);
 // The output head with the loss, forward and backward, of one micro-batch.

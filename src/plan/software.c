@@ -19,7 +19,6 @@ typedef struct kind {
   int gradients, weights; // reductions, gathers of updated weights beside computation
   int tensor;             // tensor-parallel traffic beside products
   int input_gradients;    // its backward half beside the weights' gradients
-  int experts;            // experts' exchange beside other micro-batches, where chunks interleave
 } kind;
 
 static const kind kinds[] = {
@@ -31,8 +30,7 @@ static const kind kinds[] = {
      .gradients = NEVER, // below stage 2
      .weights = NEVER,
      .tensor = NEVER,
-     .input_gradients = NEVER,
-     .experts = NEVER},
+     .input_gradients = NEVER},
     {.name = "PyTorch",
      .words = {"FSDP", "torchtitan", "Composer"},
      .fused_attention = 2023,
@@ -41,8 +39,7 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = NEVER,
      .tensor = NEVER, // asynchronous tensor parallelism is named where it is on
-     .input_gradients = NEVER,
-     .experts = NEVER},
+     .input_gradients = NEVER},
     {.name = "Megatron",
      .words = {"Megatron", "NeMo", "Bridge"},
      .fused_attention = 2023,
@@ -51,8 +48,7 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = 2023,
      .tensor = 2023,
-     .input_gradients = 2022,
-     .experts = 2025},
+     .input_gradients = 2022},
     {.name = "XLA",
      .words = {"MaxText"},
      .fused_attention = 2023,
@@ -61,8 +57,7 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = NEVER,
      .tensor = NEVER,
-     .input_gradients = NEVER,
-     .experts = NEVER},
+     .input_gradients = NEVER},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, DEEPSPEED = 0, PYTORCH = 1, MEGATRON = 2 };
 
@@ -90,7 +85,8 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   p->hides_weights = p->hides_grads && s->year >= k->weights;
   p->hides_tp = !none && (s->year >= k->tensor || has(s->notes, "async TP"));
   p->hides_input_grads = !none && s->year >= k->input_gradients;
-  p->hides_ep = !none && ((s->year >= k->experts && p->vpp > 1) || has(s->notes, "all-to-all overlap"));
+  // An option of Megatron's, which Bridge's recipes set where chunks interleave.
+  p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
   p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
   p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;

@@ -34,7 +34,7 @@ typedef struct tr_efficiency {
 
 typedef struct tr_device {
   const char *name,
-      *like; // `like`: the device that efficiencies come from which the description does not give
+      *like;                     // `like`: the device that efficiencies come from which the description does not give
   double peak_bf16, peak_fp8;    // TFLOP/s, dense
   double peak_f32;               // 0: not known
   double memory_gib, memory_gbs; // GiB (what data sheets call GB), GB/s
