@@ -24,6 +24,7 @@ static size_t now(const tr__trainer *t) {
 
 tr_status tr__memory_count(tr__trainer *t) {
   uint64_t all[TR__TRAIN_RANKS] = {0};
+  unsigned char here[TR__TRAIN_RANKS] = {0};
   size_t own = now(t);
   int n = tr_comm_size(t->comm);
   if (own > t->memory_own) t->memory_own = own;
@@ -32,10 +33,11 @@ tr_status tr__memory_count(tr__trainer *t) {
   t->memory_used = 0;
   t->memory_ranks = 0;
   for (int r = 0; r < n; r++) {
-    if (tr_comm_host(t->comm, r) != tr_comm_host(t->comm, 0)) continue;
-    t->memory_used += all[r];
-    t->memory_ranks++;
+    here[r] = tr_comm_host(t->comm, r) == tr_comm_host(t->comm, 0);
+    if (here[r]) t->memory_used += all[r];
+    t->memory_ranks += here[r];
   }
+  t->memory_predicted = tr__plan_bytes_here(t->plan, here);
   return TR_OK;
 }
 
@@ -44,7 +46,7 @@ tr_status tr__memory_end(tr__trainer *t) {
   TR_TRY(tr__memory_count(t));
   if (t->rank != 0) return TR_OK;
   tr_format_bytes(used, sizeof used, (double)t->memory_used);
-  tr_format_bytes(predicted, sizeof predicted, (double)tr__plan_total(t->plan, t->memory_ranks));
+  tr_format_bytes(predicted, sizeof predicted, (double)t->memory_predicted);
   printf("memory  %s used by %d rank%s%s, %s predicted\n", used, t->memory_ranks, t->memory_ranks == 1 ? "" : "s",
          tr_comm_hosts(t->comm) > 1 ? " of this host" : "", predicted);
   return TR_OK;

@@ -148,8 +148,18 @@ static tr_status check_zero(const tr_train_plan *plan, const tr_options *options
                           (long long)c->parallel.zero);
 }
 
-static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
-  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
+int tr__plan_can_share(const tr_train_plan *plan) {
+  return plan->local >= plan->config->run.ranks || plan->mesh.degree[TR_AXIS_PP] == 1;
+}
+
+static tr_status check_wire(const tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  if (c->precision.grad_wire == TR_COMPUTE_F32) return TR_OK;
+  if (!tr__plan_can_share(plan))
+    return tr_options_error(
+        options, "precision.grad_wire",
+        "bf16 needs owners that sum in f32, which a pipeline over several hosts has not; f32 would work");
+  if (c->parallel.zero) return TR_OK;
   return tr_options_error(
       options, "precision.grad_wire",
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
@@ -227,7 +237,7 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
   if (status == TR_OK) status = check_zero(out, options);
-  if (status == TR_OK) status = check_wire(config, options);
+  if (status == TR_OK) status = check_wire(out, options);
   if (status == TR_OK) status = check_pipeline(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);

@@ -104,8 +104,9 @@ static tr_status measure_part(const tr_train_plan *plan, int place, size_t save,
   out->extra = extras_of(plan, part, &options, &out->run, lists);
   part->arena_nbyte = out->run.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
   part->once_nbyte = out->run.host_total;
-  part->rank_nbyte = out->run.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
-                     out->extra.lists + out->extra.messages + tr__trace_bytes(plan) + save;
+  part->even_nbyte = out->run.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
+                     out->extra.lists + out->extra.messages + tr__trace_bytes(plan);
+  part->rank_nbyte = part->even_nbyte + save;
   return TR_OK;
 }
 
@@ -122,22 +123,26 @@ static tr_status save_sizes(const tr_train_plan *plan, size_t *most, size_t *all
   return TR_OK;
 }
 
-// Each host has memory of its own.
-size_t tr__plan_total(const tr_train_plan *plan, int local) {
-  return plan->even_nbyte * (size_t)local + plan->once_nbyte + plan->talk_nbyte;
+size_t tr__plan_bytes_here(const tr_train_plan *plan, const unsigned char *here) {
+  const int ranks = (int)plan->config->run.ranks;
+  size_t sum = plan->once_nbyte + plan->talk_nbyte;
+  for (int rank = 0; rank < ranks; rank++)
+    if (here[rank]) sum += tr_train_part_of(plan, rank)->even_nbyte + plan->saves_nbyte / (size_t)ranks;
+  return sum;
 }
 
 tr_status tr__plan_memory(tr_train_plan *plan) {
+  const size_t ranks = (size_t)plan->config->run.ranks, local = (size_t)plan->local;
   const int pp = plan->mesh.degree[TR_AXIS_PP], dp = plan->mesh.degree[TR_AXIS_DP];
-  size_t save[RANKS] = {0}, saves, lists, sum = 0;
+  size_t save[RANKS] = {0}, lists, sum = 0;
   rank_memory largest = {0};
-  TR_TRY(save_sizes(plan, save, &saves, &lists));
+  TR_TRY(save_sizes(plan, save, &plan->saves_nbyte, &lists));
   plan->rank_nbyte = plan->arena_nbyte = plan->once_nbyte = 0;
   for (int place = 0; place < pp; place++) {
     rank_memory memory;
     const tr_train_part *part = &plan->part[place];
     TR_TRY(measure_part(plan, place, save[place], lists, &memory));
-    sum += (size_t)dp * (part->rank_nbyte - save[place]);
+    sum += (size_t)dp * part->even_nbyte;
     plan->once_nbyte += (size_t)dp * part->once_nbyte / (size_t)plan->step.dp;
     if (part->arena_nbyte > plan->arena_nbyte) plan->arena_nbyte = part->arena_nbyte;
     if (part->rank_nbyte <= plan->rank_nbyte) continue;
@@ -146,8 +151,8 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
     largest = memory;
   }
   plan->talk_nbyte = talk_bytes(plan);
-  plan->even_nbyte = (sum + saves) / (size_t)plan->config->run.ranks;
-  plan->total_nbyte = tr__plan_total(plan, plan->local);
+  // The same on every host, whichever places its ranks have: settings follow from it.
+  plan->total_nbyte = (sum + plan->saves_nbyte) / ranks * local + plan->once_nbyte + plan->talk_nbyte;
   describe(plan, &largest, save[plan->largest]);
   return TR_OK;
 }

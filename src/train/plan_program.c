@@ -42,13 +42,12 @@ static tr_status check_together(const tr_train_plan *plan) {
 
 tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  // Over several hosts each has one state for its ranks, but the stages of a pipeline do not share.
-  const int ranks = tr__plan_gradient_ranks(plan), apart = plan->schedule.p > 1 && plan->local < c->run.ranks;
+  const int ranks = tr__plan_gradient_ranks(plan);
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = ranks,
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                                 .zero = ranks > 1 && !apart ? (int)c->parallel.zero : 0};
+                                 .zero = ranks > 1 && tr__plan_can_share(plan) ? (int)c->parallel.zero : 0};
   for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++) TR_TRY(build(plan, r, &plan->part[r]));
   return plan->schedule.p ? check_together(plan) : TR_OK;
 }

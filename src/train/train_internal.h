@@ -24,10 +24,12 @@ tr_status tr__plan_tokenizer(tr_train_plan *plan, const tr_options *options); //
 tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options);     // plan_model.c
 tr_status tr__plan_data(tr_train_plan *plan, const tr_options *options);      // plan_data.c
 tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options);    // plan_stages.c: the parts of ranks
-tr_status tr__plan_program(tr_train_plan *plan);             // plan_program.c; again with another micro
-tr_status tr__plan_memory(tr_train_plan *plan);              // plan_memory.c
-size_t tr__plan_total(const tr_train_plan *plan, int local); // of so many ranks of a host together
-enum { TR_PLAN_ROWS = INT32_MAX / 4 };                       // most rows that go through at once
+tr_status tr__plan_program(tr_train_plan *plan);   // plan_program.c; again with another micro
+tr_status tr__plan_memory(tr_train_plan *plan);    // plan_memory.c
+int tr__plan_can_share(const tr_train_plan *plan); // parallel.zero=1: ranks of a host can have one state
+// Predicted bytes of those ranks of a host that are `here` ([ranks]), together.
+size_t tr__plan_bytes_here(const tr_train_plan *plan, const unsigned char *here);
+enum { TR_PLAN_ROWS = INT32_MAX / 4 }; // most rows that go through at once
 // plan_schedule.c. Whether there is a pipeline; its schedule, for plan->accumulation micro-batches (`options` NULL: refusals
 // name no setting); whether there would be one for m.
 int tr__plan_pipelined(const tr_train_plan *plan);
@@ -88,12 +90,12 @@ typedef struct tr__trainer {
   int64_t start_step; // of this process, after resume
   tr_tally used;      // samples of this rank since the ledger's last span
   tr_ledger ledger;
-  double val_loss;      // of the last evaluation
-  int64_t val_step;     // after how many updates, -1: never
-  size_t memory_before; // private memory of this process when it had done nothing yet
-  size_t memory_own;    // the most that this rank was seen to take
-  size_t memory_used;   // by all ranks of rank 0's host
-  int memory_ranks;     // how many these are
+  double val_loss;                      // of the last evaluation
+  int64_t val_step;                     // after how many updates, -1: never
+  size_t memory_before;                 // private memory of this process when it had done nothing yet
+  size_t memory_own;                    // the most that this rank was seen to take
+  size_t memory_used, memory_predicted; // by all ranks of rank 0's host
+  int memory_ranks;                     // how many these are
   // since the last log line
   int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;

@@ -61,6 +61,12 @@ done
 same_run "one copy per host" "$work/zero-1" "$work/zero-0"
 saved=$(($(number memory_used "$work/zero-0") - $(number memory_used "$work/zero-1")))
 if [ "$saved" -lt 30000000 ]; then fail "one copy per host saves $saved bytes"; fi
+# Stages differ, and so do hosts that have different ones.
+on 2 2 "$TRIREME" train "${wide[@]}" parallel.pp=2 train.folder="$work/stages"
+if [ "$rc" != 0 ] || ! grep -q '^note    a pipeline over several hosts: each rank keeps' "$work/out"; then fail "stages: exit code $rc: $(said)"; fi
+memory_is_as_predicted stages 2 "$work/stages"
+on 2 2 "$TRIREME" train "${run[@]}" parallel.pp=2 precision.grad_wire=bf16 train.folder="$work/refused"
+if [ "$rc" = 0 ] || ! grep -q 'precision.grad_wire: .*a pipeline over several hosts has not; f32 would work' "$work/err"; then fail "stages in bf16: exit code $rc: $(said)"; fi
 on 2 2 "$TRIREME" train "${run[@]}" precision.grad_wire=bf16 train.folder="$work/narrow"
 if [ "$rc" != 0 ] || ! within 0.02 "$(final_loss "$work/narrow")" "$(final_loss "$work/forked-4")"; then
   fail "precision.grad_wire=bf16: exit code $rc, loss $(final_loss "$work/narrow"): $(said)"

@@ -129,6 +129,7 @@ typedef struct tr_train_part {
   tr_step_range *recompute;    // [step.nrecompute]
   tr_program program;
   size_t rank_nbyte, arena_nbyte, once_nbyte; // predicted, as the plan's, of one such rank
+  size_t even_nbyte;                          // rank_nbyte without its share of a checkpoint
 } tr_train_part;
 
 // What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
@@ -170,7 +171,7 @@ typedef struct tr_train_plan {
   size_t talk_nbyte;     // what ranks talk through
   size_t rank_nbyte;     // predicted memory of the largest rank, its shared part included, but for what exists once
   int largest;           // its place in the pipeline
-  size_t even_nbyte;     // an average rank's, its share of a checkpoint included
+  size_t saves_nbyte;    // shares of a checkpoint of all ranks of the job
   size_t total_nbyte;    // of all ranks of this host together
   char memory_text[480]; // its breakdown
 } tr_train_plan;
