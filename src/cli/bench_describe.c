@@ -207,7 +207,7 @@ static void append_row(const tr_kernel_rate *r, tr_text *out) {
   tr_text_append(out, "    - {kind: %s, pass: %s, type: %s, ranks: %d, threads: %d", r->kind,
                  tr_kernel_pass_name(r->pass), tr_dtype_name(r->type), r->ranks, r->threads);
   for (int j = 0; j < TR_KERNEL_TERMS; j++)
-    if (r->price[j] > 0) tr_text_append(out, ", %s: %.4g", tr_kernel_term[j], r->price[j]);
+    if (r->price[j] > 1e-18) tr_text_append(out, ", %s: %.4g", tr_kernel_term[j], r->price[j]);
   tr_text_append(out, ", error: %.3f}\n", r->error);
 }
 

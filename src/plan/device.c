@@ -43,9 +43,8 @@ static const tr_option device_rows[] = {
     REAL("power", AT(power_w), "0", 0, 1e5, "W", "Board power; 0: not known."),
     REAL("price", AT(price_hour), "0", 0, 1e4, "per hour", "Price of an hour; 0: not known."),
     TEXT("fit.source", AT(source_fit), "How the efficiencies were found."),
-#define FIT_FIRST 19
-    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1.2, "", "Share of the bf16 peak of large products."),
-    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1.2, "", "Share of the fp8 peak of large products."),
+    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1, "", "Share of the bf16 peak of large products."),
+    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1, "", "Share of the fp8 peak of large products."),
     REAL("fit.tile", AT(fit.tile_mi), "2", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
     REAL("fit.depth", AT(fit.depth), "64", 0, 8192, "", "k at which a product reaches half its rate."),
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
@@ -67,7 +66,6 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 23
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };
@@ -94,9 +92,16 @@ static const tr_option cluster_rows[] = {
 };
 // clang-format on
 
+// The first of the efficiencies; all rows behind it are some, the last two their errors.
+static size_t fit_first(void) {
+  size_t i = 0;
+  while (strcmp(device_rows[i].path, "fit.matmul") != 0) i++;
+  return i;
+}
+
 const tr_option *tr_device_fit_rows(size_t *n) {
-  *n = FIT_COUNT;
-  return device_rows + FIT_FIRST;
+  *n = sizeof device_rows / sizeof *device_rows - fit_first() - 2;
+  return device_rows + fit_first();
 }
 
 static int is_file(const char *path) {
@@ -177,15 +182,16 @@ static tr_status check_device(const reading *r, const char *file) {
   return TR_OK;
 }
 
-static tr_status load_device(const char *name, int depth, tr_device *out);
 // Efficiencies that a description does not give itself are those of the device that it is like.
 static void inherit(reading *r, const tr_device *like) {
-  for (size_t i = FIT_FIRST; i < sizeof device_rows / sizeof *device_rows; i++) {
+  for (size_t i = fit_first(); i < sizeof device_rows / sizeof *device_rows; i++) {
     size_t at = device_rows[i].offset;
     if (!tr_options_is_set(r->options, device_rows[i].path))
       memcpy((char *)&r->device + at, (const char *)like + at, sizeof(double));
   }
 }
+
+static tr_status load_device(const char *name, int depth, tr_device *out);
 
 // `depth` bounds chains of "like".
 static tr_status read_device(const char *path, const tr_yaml_node *map, int depth, tr_device *out) {
@@ -223,22 +229,6 @@ void tr_device_unload(tr_device *device) {
   *device = (tr_device){0};
 }
 
-static tr_status check_fabric(const reading *r, const char *file) {
-  const tr_fabric *f = &r->cluster.fabric;
-  int given =
-      f->leaf_hosts || f->pod_hosts || f->rails || f->congestion > 1 || f->host_mtbf > 0 || f->switch_mtbf > 0;
-  if (given) TR_TRY(need(r->options, "fabric.source", file));
-  if (f->pod_hosts > 0 && f->leaf_hosts > 0 && f->pod_hosts % f->leaf_hosts != 0)
-    return tr_options_error(r->options, "fabric.pod_hosts", "%lld is no multiple of fabric.leaf_hosts, %lld",
-                            (long long)f->pod_hosts, (long long)f->leaf_hosts);
-  if (f->leaf_oversubscription > 1 && f->leaf_hosts == 0)
-    return tr_options_error(r->options, "fabric.leaf_oversubscription",
-                            "needs fabric.leaf_hosts to say what is below");
-  if (f->pod_oversubscription > 1 && f->pod_hosts == 0)
-    return tr_options_error(r->options, "fabric.pod_oversubscription", "needs fabric.pod_hosts to say what is below");
-  return TR_OK;
-}
-
 // A name, or the device itself as a map.
 static tr_status read_cluster_device(const reading *r, const char *path, tr_device *out) {
   const tr_yaml_node *node = tr_options_subtree(r->options, "device");
@@ -255,6 +245,22 @@ static tr_status read_measured(const reading *r, tr_cluster *c) {
                      *kernels = tr_options_subtree(r->options, "kernels");
   if (links) TR_TRY(tr__measured_links(links, c));
   return kernels ? tr__measured_kernels(kernels, c) : TR_OK;
+}
+
+static tr_status check_fabric(const reading *r, const char *file) {
+  const tr_fabric *f = &r->cluster.fabric;
+  int given =
+      f->leaf_hosts || f->pod_hosts || f->rails || f->congestion > 1 || f->host_mtbf > 0 || f->switch_mtbf > 0;
+  if (given) TR_TRY(need(r->options, "fabric.source", file));
+  if (f->pod_hosts > 0 && f->leaf_hosts > 0 && f->pod_hosts % f->leaf_hosts != 0)
+    return tr_options_error(r->options, "fabric.pod_hosts", "%lld is no multiple of fabric.leaf_hosts, %lld",
+                            (long long)f->pod_hosts, (long long)f->leaf_hosts);
+  if (f->leaf_oversubscription > 1 && f->leaf_hosts == 0)
+    return tr_options_error(r->options, "fabric.leaf_oversubscription",
+                            "needs fabric.leaf_hosts to say what is below");
+  if (f->pod_oversubscription > 1 && f->pod_hosts == 0)
+    return tr_options_error(r->options, "fabric.pod_oversubscription", "needs fabric.pod_hosts to say what is below");
+  return TR_OK;
 }
 
 tr_status tr_cluster_load(const char *name, tr_cluster *out) {

@@ -174,11 +174,11 @@ static int64_t link_ticks(void *user, int from, int to, int64_t *occupancy) {
                         : 0;
   (void)from, (void)to;
   if (!t->messages) return *occupancy = 0;
-  const tr__links near = {.ranks = 2, .near = 2, .ring_slow = 1, .swap_slow = 1};
-  const double latency = tr__send(t->cluster, near, 0).seconds;
   const double bytes = (double)(t->p->rows * width) * (double)tr_dtype_size(t->p->type);
-  *occupancy = llround(1e9 * (tr__send(t->cluster, near, bytes).seconds - latency));
-  return llround(1e9 * latency);
+  const tr__links host = {.ranks = 2, .near = 2, .ring_slow = 1, .swap_slow = 1};
+  const tr__call one = tr__send(t->cluster, host, bytes);
+  *occupancy = llround(1e9 * (one.seconds - one.latency));
+  return llround(1e9 * one.latency);
 }
 
 static tr_status makespan(timing *t, int messages, double *out) {
