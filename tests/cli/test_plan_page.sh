@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# tier: quick
+# tier: full
 # timeout: 120
 # `trireme plan report`: pages of plans of many kinds are well-formed, stand alone, have all pictures and nothing but finite numbers in
 # them (check_page.py, which is shown to refuse damaged pages), and say what `plan explain` says.

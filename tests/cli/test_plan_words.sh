@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# tier: quick
+# tier: full
 # timeout: 60
 # `trireme plan WORD`: the figures on record come out of the commands too, for people and as JSON; every example of the help
 # works as it stands; wrong uses end with one sentence that names option, value and what would work.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tier: quick
+// tier: full
 // timeout: 300
 // Proves what else a plan may say of a pipeline: tied embeddings, AdamW, clipping, dropout, owned state, number types,
 // recomputation, fast kernels, threads; that neither sleeps nor the way in which a step is cut change a bit; that steps
