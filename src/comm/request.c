@@ -211,6 +211,8 @@ static tr_status collect(tr_request *r) {
   return status;
 }
 
+int tr_request_ended(const tr_request *r) { return status_of(r) != TR_PENDING; }
+
 tr_status tr_request_test(tr_request *r) {
   if (!r) return tr_error(TR_ERR_USAGE, "tr_request_test needs a request");
   tr_comm *comm = r->group->comm;

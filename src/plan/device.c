@@ -27,6 +27,7 @@ static const tr_option device_rows[] = {
     TEXT("like", AT(like), "The device whose efficiencies hold for this one too."),
     REAL("peak.bf16", AT(peak_bf16), "0", 0, 1e6, "TFLOP/s", "Dense bf16 or fp16 products."),
     REAL("peak.fp8", AT(peak_fp8), "0", 0, 1e6, "TFLOP/s", "Dense fp8 products; 0: none."),
+    REAL("peak.f32", AT(peak_f32), "0", 0, 1e6, "TFLOP/s", "f32 products; 0: not known."),
     TEXT("peak.source", AT(source_peak), "Where the section's figures are from."),
     REAL("memory.size", AT(memory_gib), "0", 0, 1e5, "GiB", "Memory of the device; data sheets say GB."),
     REAL("memory.bandwidth", AT(memory_gbs), "0", 0, 1e6, "GB/s", "Its bandwidth."),
@@ -42,9 +43,8 @@ static const tr_option device_rows[] = {
     REAL("power", AT(power_w), "0", 0, 1e5, "W", "Board power; 0: not known."),
     REAL("price", AT(price_hour), "0", 0, 1e4, "per hour", "Price of an hour; 0: not known."),
     TEXT("fit.source", AT(source_fit), "How the efficiencies were found."),
-#define FIT_FIRST 19
-    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1.2, "", "Share of the bf16 peak of large products."),
-    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1.2, "", "Share of the fp8 peak of large products."),
+    REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1, "", "Share of the bf16 peak of large products."),
+    REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1, "", "Share of the fp8 peak of large products."),
     REAL("fit.tile", AT(fit.tile_mi), "2", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
     REAL("fit.depth", AT(fit.depth), "64", 0, 8192, "", "k at which a product reaches half its rate."),
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
@@ -66,14 +66,12 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1.5, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-#define FIT_COUNT 23
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
 };
 
 static const tr_option cluster_rows[] = {
     TEXT("name", IN(name), "The cluster's name."),
-    TEXT("device", IN(device_name), "Its device: a preset's name or a file."),
     TEXT("source", IN(source), "Where the figures are from."),
     COUNT("hosts", IN(hosts), "1", 1, 1 << 20, "hosts", "Machines."),
     COUNT("host_devices", IN(host_devices), "8", 1, 4096, "devices", "Devices of a machine."),
@@ -94,9 +92,16 @@ static const tr_option cluster_rows[] = {
 };
 // clang-format on
 
+// The first of the efficiencies; all rows behind it are some, the last two their errors.
+static size_t fit_first(void) {
+  size_t i = 0;
+  while (strcmp(device_rows[i].path, "fit.matmul") != 0) i++;
+  return i;
+}
+
 const tr_option *tr_device_fit_rows(size_t *n) {
-  *n = FIT_COUNT;
-  return device_rows + FIT_FIRST;
+  *n = sizeof device_rows / sizeof *device_rows - fit_first() - 2;
+  return device_rows + fit_first();
 }
 
 static int is_file(const char *path) {
@@ -141,15 +146,16 @@ static void forget(reading *r) {
   free(r);
 }
 
-// `section`: what the caller reads himself, NULL: none.
-static tr_status read(const char *path, const tr_option *rows, size_t n, const char *section, reading **out) {
+// Reads a file, or the entries of `map` if it is not NULL. `sections`: what the caller reads himself, up to NULL.
+static tr_status read(const char *path, const tr_yaml_node *map, const tr_option *rows, size_t n,
+                      const char *const *sections, reading **out) {
   tr_yaml *yaml = NULL;
   reading *r = calloc(1, sizeof *r);
   if (!r) return tr_error(TR_ERR_MEMORY, "no memory to read %s", path);
   tr_status status = tr_options_create(rows, n, &r->device, &r->options);
-  if (status == TR_OK && section) status = tr_options_allow_subtree(r->options, section);
-  if (status == TR_OK) status = tr_yaml_load(path, &yaml);
-  if (status == TR_OK) status = tr_options_apply_yaml(r->options, yaml);
+  for (; status == TR_OK && *sections; sections++) status = tr_options_allow_subtree(r->options, *sections);
+  if (status == TR_OK && !map) status = tr_yaml_load(path, &yaml);
+  if (status == TR_OK) status = map ? tr_options_apply_map(r->options, map) : tr_options_apply_yaml(r->options, yaml);
   if (status < 0)
     forget(r);
   else
@@ -178,19 +184,20 @@ static tr_status check_device(const reading *r, const char *file) {
 
 // Efficiencies that a description does not give itself are those of the device that it is like.
 static void inherit(reading *r, const tr_device *like) {
-  for (size_t i = FIT_FIRST; i < sizeof device_rows / sizeof *device_rows; i++) {
+  for (size_t i = fit_first(); i < sizeof device_rows / sizeof *device_rows; i++) {
     size_t at = device_rows[i].offset;
     if (!tr_options_is_set(r->options, device_rows[i].path))
       memcpy((char *)&r->device + at, (const char *)like + at, sizeof(double));
   }
 }
 
+static tr_status load_device(const char *name, int depth, tr_device *out);
+
 // `depth` bounds chains of "like".
-static tr_status load_device(const char *name, int depth, tr_device *out) {
-  char path[PATH_LIMIT];
+static tr_status read_device(const char *path, const tr_yaml_node *map, int depth, tr_device *out) {
+  static const char *const none[] = {NULL};
   reading *r;
-  TR_TRY(find("device", "devices", name, path));
-  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, NULL, &r));
+  TR_TRY(read(path, map, device_rows, sizeof device_rows / sizeof *device_rows, none, &r));
   tr_status status = check_device(r, path);
   if (status == TR_OK && *r->device.like) {
     tr_device like = {0};
@@ -208,11 +215,36 @@ static tr_status load_device(const char *name, int depth, tr_device *out) {
   return TR_OK;
 }
 
-tr_status tr_device_load(const char *name, tr_device *out) { return load_device(name, 4, out); }
+static tr_status load_device(const char *name, int depth, tr_device *out) {
+  char path[PATH_LIMIT];
+  TR_TRY(find("device", "devices", name, path));
+  return read_device(path, NULL, depth, out);
+}
+
+enum { LIKE_MOST = 4 };
+tr_status tr_device_load(const char *name, tr_device *out) { return load_device(name, LIKE_MOST, out); }
 
 void tr_device_unload(tr_device *device) {
   forget(device->owned);
   *device = (tr_device){0};
+}
+
+// A name, or the device itself as a map.
+static tr_status read_cluster_device(const reading *r, const char *path, tr_device *out) {
+  const tr_yaml_node *node = tr_options_subtree(r->options, "device");
+  if (!node) return tr_error(TR_ERR_CONFIG, "%s: device is missing", path);
+  if (node->kind == TR_YAML_MAP) return read_device(path, node, LIKE_MOST, out);
+  if (node->kind == TR_YAML_SCALAR) return tr_device_load(node->value, out);
+  return tr_error(TR_ERR_CONFIG, "%s:%d:%d: device is a name, or a map with what a device's file has", node->file,
+                  node->line, node->column);
+}
+
+// What was measured there takes the place of what the device says.
+static tr_status read_measured(const reading *r, tr_cluster *c) {
+  const tr_yaml_node *links = tr_options_subtree(r->options, "links"),
+                     *kernels = tr_options_subtree(r->options, "kernels");
+  if (links) TR_TRY(tr__measured_links(links, c));
+  return kernels ? tr__measured_kernels(kernels, c) : TR_OK;
 }
 
 static tr_status check_fabric(const reading *r, const char *file) {
@@ -232,29 +264,30 @@ static tr_status check_fabric(const reading *r, const char *file) {
 }
 
 tr_status tr_cluster_load(const char *name, tr_cluster *out) {
-  static const char *const needed[] = {"name", "device", "hosts", "host_devices", "source"};
+  static const char *const needed[] = {"name", "hosts", "host_devices", "source"};
+  static const char *const sections[] = {"device", "links", "kernels", NULL};
   char path[PATH_LIMIT];
   reading *r;
   tr_device device;
   TR_TRY(find("cluster", "clusters", name, path));
-  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, "links", &r));
+  TR_TRY(read(path, NULL, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, sections, &r));
   tr_status status = TR_OK;
   for (size_t i = 0; i < sizeof needed / sizeof *needed && status == TR_OK; i++)
     status = need(r->options, needed[i], path);
   if (status == TR_OK) status = check_fabric(r, path);
-  if (status == TR_OK) status = tr_device_load(r->cluster.device_name, &device);
+  if (status == TR_OK) status = read_cluster_device(r, path, &device);
   if (status < 0) {
     forget(r);
     return status;
   }
   tr_cluster c = r->cluster, standard = tr_cluster_of(&device, c.hosts * c.host_devices, c.host_devices);
   c.device = device;
+  c.device_name = device.name;
   c.owned = r;
   if (c.domain == 0) c.domain = standard.domain;
   if (c.network_gbit == 0) c.network_gbit = standard.network_gbit;
   if (c.price_hour == 0) c.price_hour = device.price_hour;
-  const tr_yaml_node *links = tr_options_subtree(r->options, "links");
-  if (links) status = tr__measured_links(links, &c);
+  status = read_measured(r, &c);
   if (status < 0) {
     tr_cluster_unload(&c);
     return status;
@@ -265,6 +298,7 @@ tr_status tr_cluster_load(const char *name, tr_cluster *out) {
 
 void tr_cluster_unload(tr_cluster *cluster) {
   tr_device_unload(&cluster->device);
+  free(cluster->kernels.row);
   forget(cluster->owned);
   *cluster = (tr_cluster){0};
 }

@@ -129,14 +129,18 @@ tr__call tr__tensor_call(const tr_plan *p, const tr_workload *w, const tr_cluste
   return one;
 }
 
-double tr__tensor_sums(const tr_plan *p) {
-  return 4 + (p->recompute == TR_PLAN_RECOMPUTE_FULL ? 2 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 1 : 0);
+// Where a layer has experts, they are not cut over tp: attention alone is, and experts that all tokens visit.
+double tr__tensor_sums(const tr_plan *p, const tr_workload *w, int experts) {
+  double forward = experts && w->shared == 0 ? 1 : 2;
+  double again = p->recompute == TR_PLAN_RECOMPUTE_FULL ? 1 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 0.5 : 0;
+  return forward * (2 + again);
 }
 
-static double tensor_traffic(const scope *s, double sums) {
+// Copies inside the host run beside the tiles of products; not between hosts, and not where tokens leave for experts.
+static double tensor_traffic(const scope *s, double sums, int experts) {
   if (s->p->tp <= 1 || sums <= 0) return 0;
   tr__call one = tr__tensor_call(s->p, s->w, s->c);
-  int hides = s->p->hides_tp && !one.group.crosses; // copies between hosts are not cut into the products' tiles
+  int hides = s->p->hides_tp && !one.group.crosses && !experts;
   return sums * one.seconds * (hides ? 1 - s->fit->hide_tp : 1);
 }
 
@@ -219,8 +223,12 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   out.backward = least + touched(&s, experts);
   out.weights = least * (products.weights + expert.weights) / backward + touched(&s, experts);
   int full = p->recompute == TR_PLAN_RECOMPUTE_FULL;
-  out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
-  out.tp_again = tensor_traffic(&s, tr__tensor_sums(p) - 4);
+  tr_plan first = *p;
+  first.recompute = TR_PLAN_RECOMPUTE_NONE;
+  double sums = tr__tensor_sums(p, w, experts), again = sums - tr__tensor_sums(&first, w, experts);
+  double hidden = p->hides_input_grads && !p->hides_tp ? (1 - UNHIDDEN) / 2 : 0; // of the backward half
+  out.tp = tensor_traffic(&s, (sums - again) * (1 - hidden), experts);
+  out.tp_again = tensor_traffic(&s, again, experts);
   out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
   if (experts) out.ep = expert_traffic(&s);
   return out;

@@ -2,6 +2,7 @@
 // One simulated step of a plan's pipeline (pipeline.h): layers on stages, seconds of passes and messages in whole nanoseconds, the
 // schedule's programs through the simulator.
 #include "plan/pipeline_internal.h"
+#include "plan/plan_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static tr_status fill_costs(tr__pipeline_costs *c, const tr_plan *p, const tr_wo
     row[TR_OP_B] = row[TR_OP_I] + row[TR_OP_W];
     row[TR_OP_X] = -1;
   }
-  c->stride = p->tp * p->cp * p->dp;
+  c->stride = (int64_t)tr__stride(p, TR_AXIS_PP);
   c->domain = cluster->domain;
   for (int crosses = 0; crosses < 2; crosses++) {
     double busy;

@@ -10,6 +10,7 @@
 
 // Puts what was measured into a cluster that is read (its list `links`).
 tr_status tr__measured_links(const tr_yaml_node *list, tr_cluster *cluster);
+tr_status tr__measured_kernels(const tr_yaml_node *map, tr_cluster *cluster); // its map `kernels`
 
 // ---- where groups lie (place.c)
 
@@ -77,7 +78,7 @@ tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr
 tr__call tr__tensor_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 tr__call tr__context_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 tr__call tr__expert_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
-double tr__tensor_sums(const tr_plan *plan);
+double tr__tensor_sums(const tr_plan *plan, const tr_workload *model, int experts);
 double tr__context_rounds(const tr_plan *plan);
 double tr__expert_rounds(const tr_plan *plan);
 // The output head with the loss, forward and backward, of one micro-batch.

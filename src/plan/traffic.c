@@ -54,7 +54,8 @@ size_t tr_predict_traffic(const tr_plan *p, const tr_workload *w, const tr_clust
   double sparse = (double)tr_workload_expert_layers(w) / (double)w->layers;
   rows r = {.p = p, .c = c, .compute = term[TR_TERM_COMPUTE] + term[TR_TERM_RECOMPUTE], .step = step, .out = out};
   append(&r, "tp", "activations", p->sequence_parallel ? "all-gather, reduce-scatter" : "all-reduce",
-         passes * tr__tensor_sums(p), term[TR_TERM_TP], tr__tensor_call(p, w, c), p->hides_tp ? 0 : share);
+         passes * (sparse * tr__tensor_sums(p, w, 1) + (1 - sparse) * tr__tensor_sums(p, w, 0)), term[TR_TERM_TP],
+         tr__tensor_call(p, w, c), p->hides_tp ? 0 : share);
   append(&r, "cp", "keys, values", "ring", passes * tr__context_rounds(p), term[TR_TERM_CP],
          tr__context_call(p, w, c), share);
   if (p->ep > 1)

@@ -55,9 +55,10 @@ static tr_status bind_shared_state(tr_run *run, const tr_run_memory *need) {
 // Copies of each lifetime class of each chunk, behind each other.
 static void bind_slots(tr_run *run, char *slots) {
   for (int c = 0; c < run->nchunk; c++) {
-    const int copies[] = {
-        [TR__FI] = run->chunk[c].slots_fi, [TR__FW] = run->chunk[c].slots_fw, [TR__IW] = run->chunk[c].slots_iw};
-    for (int where = TR__FI; where <= TR__IW; where++) {
+    const int copies[] = {[TR_PLACE_FI] = run->chunk[c].slots_fi,
+                          [TR_PLACE_FW] = run->chunk[c].slots_fw,
+                          [TR_PLACE_IW] = run->chunk[c].slots_iw};
+    for (int where = TR_PLACE_FI; where <= TR_PLACE_IW; where++) {
       run->bound[c].slot[where] = slots;
       slots += (size_t)copies[where] * run->plan.size[c][where];
     }
@@ -71,9 +72,9 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   if (!need->host_total) TR_TRY(bind_state(run, need, &run->memory));
   if (need->wire) TR_TRY(bind_gradients(run, need, &run->memory));
   bind_slots(run, tr_arena_alloc(&run->memory, need->activations));
-  run->area[TR__RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
-  run->area[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
-  run->beside = need->temporaries > run->plan.area[TR__TEMPORARY] ? run->plan.area[TR__TEMPORARY] : 0;
+  run->area[TR_PLACE_RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
+  run->area[TR_PLACE_TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
+  run->beside = need->temporaries > run->plan.area[TR_PLACE_TEMPORARY] ? run->plan.area[TR_PLACE_TEMPORARY] : 0;
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
   tr_arena_wrap(&run->scratch, "kernel scratch", scratch, need->kernel_scratch);
@@ -243,7 +244,7 @@ void tr_run_destroy(tr_run *run) {
   if (run->options.comm && run->partial) tr_arena_reset(tr_comm_arena(run->options.comm), run->shared_mark);
   free(run->own_shared.base);
   tr_arena_destroy(&run->memory);
-  tr__value_plan_free(&run->plan);
+  tr_value_plan_free(&run->plan);
   free(run->bound);
   free(run->ring);
   free(run->losses);

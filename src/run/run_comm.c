@@ -107,9 +107,10 @@ static tr_status finish_active(tr_run *run) {
   uint32_t left = 0;
   for (uint32_t i = 0; i < run->nactive; i++) {
     uint32_t index = run->active[i];
-    tr_status status = tr_request_test(run->pending[index]);
-    if (status < 0) return status;
-    if (status == TR_OK) TR_TRY(continue_op(run, index));
+    if (tr_request_ended(run->pending[index])) {
+      TR_TRY(tr_request_test(run->pending[index]));
+      TR_TRY(continue_op(run, index));
+    }
     if (run->pending[index]) run->active[left++] = index;
   }
   run->nactive = left;
@@ -117,7 +118,7 @@ static tr_status finish_active(tr_run *run) {
 }
 
 tr_status tr__run_comm_advance(tr_run *run) {
-  if (!run->options.program) return TR_OK;
+  if (run->options.comm) TR_TRY(tr_comm_progress(run->options.comm));
   if (run->nactive) TR_TRY(finish_active(run));
   for (int started = 1; started;) { // one that ends at once may be what another queue waits for
     started = 0;

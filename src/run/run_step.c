@@ -7,7 +7,6 @@
 static tr_status between_pieces(tr_run *run) {
   if (!run->options.comm) return TR_OK;
   tr_comm_beat(run->options.comm);
-  TR_TRY(tr_comm_progress(run->options.comm));
   return tr__run_comm_advance(run);
 }
 

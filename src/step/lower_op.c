@@ -3,10 +3,7 @@
 #include "step/lower_internal.h"
 #include <stdlib.h>
 
-enum {
-  MOST_OPERATIONS = 1 << 16,
-  MOST_PAIRS = 1 << 28
-}; // of an operation and a communication: the check compares them
+enum { MOST_OPERATIONS = 1 << 16, MOST_PAIRS = 1 << 28 }; // of an operation and a collective: the check compares them
 
 tr_op tr__op_new(tr_op_kind kind, tr_lane lane) {
   return (tr_op){.kind = (uint8_t)kind,
@@ -78,10 +75,11 @@ static void sort_edges(tr__lowering *low) {
 // Programs with a model are checked operation by operation.
 static tr_status check_length(const tr__lowering *low) {
   uint32_t nop = low->program->nop, ncomm = 0;
-  for (uint32_t i = 0; i < nop; i++) ncomm += low->program->op[i].lane == TR_LANE_COMM;
+  for (uint32_t i = 0; i < nop; i++)
+    ncomm += low->program->op[i].lane == TR_LANE_COMM && low->program->op[i].role < TR_ROLE_ACTIVATION;
   if (!low->model || (nop <= MOST_OPERATIONS && (uint64_t)nop * ncomm <= MOST_PAIRS)) return TR_OK;
   return tr_error(TR_ERR_PLAN,
-                  "a step program of %u operations, %u of them communication, is too long to be checked: fewer "
+                  "a step program of %u operations, %u of them sums, is too long to be checked: fewer "
                   "micro-batches, comm.grad_sync=last%s or a larger comm.bucket would work",
                   nop, ncomm, low->options->nrecompute ? ", memory.recompute=none" : "");
 }

@@ -2,11 +2,12 @@
 // The step programs of a plan: one per place in the pipeline, each proved alone, and all of a pipeline together, before any
 // rank exists.
 #include "train/train_internal.h"
+#include "trireme/step/values.h"
 #include <stdlib.h>
 
 static tr_status lower(const tr_train_plan *plan, int place, tr_train_part *part, const tr_run_step_model *model) {
-  TR_TRY(tr_run_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
-                                 &part->step.nrecompute));
+  TR_TRY(tr_value_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
+                                   &part->step.nrecompute));
   if (plan->schedule.p)
     TR_TRY(tr_program_build_pipeline(&plan->schedule, place, &model->model, model->chunk_piece, &part->step,
                                      &part->program));

@@ -60,7 +60,7 @@ says out 'engine shm, 2 ranks as processes on 1 host$' '^all-reduce, f32, in pla
   ' 64.0 KiB +[0-9]+ ' '^fit over this range: alpha .*, 1 / beta .* GB/s .*; residual [0-9]+ %' \
   '^plateau .* GB/s at .*; half of it from .* on; a bucket of .* reaches 90 %; a rank computes .* FLOP' '^others took' '\*'
 says curve.svg '^<svg ' '>all-reduce, f32, in place, arena<' '>broadcast, f32, arena<' '^</svg>$'
-says links.yaml '^links:$' '^  - tier: host$' '^    latency: [0-9.e+-]+$' '^    bandwidth: [0-9.e+-]+$' '^    adding: [0-9.e+-]+$' \
+says links.yaml '^links: #' '^  - tier: host$' '^    latency: [0-9.e+-]+$' '^    bandwidth: [0-9.e+-]+$' '^    adding: [0-9.e+-]+$' \
   '^    source: "trireme bench comm, engine shm, ranks 0 and 1'
 grep -q network links.yaml && fail "a network on one host: $(cat links.yaml)"
 one=(comm all-reduce -n 2 "${short[@]}" bench.sizes=64)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # tier: full
 # timeout: 400
+# alone: a relay between the hosts keeps time
 # A link with a set rate and a set delay (hosts.sh, tests/net/relay.c): `trireme bench comm` finds both, the rate within 20 %,
 # the latency within 20 % of the delay and what the latency is without one. Times here are what is measured, not how fast
 # anything is: the link is far slower than the machine. Nothing is left behind, also when it is killed.

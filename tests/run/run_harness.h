@@ -13,6 +13,7 @@
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/run/run.h"
+#include "trireme/step/values.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +178,7 @@ static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
                               .bucket_elements = c->bucket,
                               .zero = c->zero,
                               .recompute = r->range};
-  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
+  TR_TRY(tr_value_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build(&r->step_model.model, &r->step, &r->program));
   return tr_program_check(&r->program, &r->step_model.model, &r->step);
 }

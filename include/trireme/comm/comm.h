@@ -161,5 +161,7 @@ tr_status tr_group_barrier(tr_group *group); // Collective; blocks until all ran
 
 tr_status tr_request_test(tr_request *request); // TR_OK ended, TR_PENDING, or the job's error; never waits
 tr_status tr_request_wait(tr_request *request); // TR_OK or the job's error
+// Nonzero: it has ended, so testing it collects it. Moves nothing: cheap for many requests after one tr_comm_progress.
+int tr_request_ended(const tr_request *request);
 
 #endif

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Devices and clusters as data: what a processor, its links and a machine room can do, read from presets/devices and
 // presets/clusters (YAML, every section with its source). A bad description is refused with file, line, field, value,
-// unit and range. A cluster's list `links`, which `trireme bench comm --write` measures, stands for what its device says of
-// those tiers. A description is read once and never changed; copies share its texts.
+// unit and range. A cluster's `device` is a name, or a map with what a device's file has. Its list `links`, which `trireme bench
+// comm --write` measures, stands for what its device says of those tiers; its map `kernels`, from `trireme bench step --write`, has
+// the prices of the library's own kernels there. A description is read once and never changed; copies share its texts and tables.
 #ifndef TRIREME_PLAN_DEVICE_H
 #define TRIREME_PLAN_DEVICE_H
 
 #include "trireme/base/option.h"
 #include "trireme/base/status.h"
+#include "trireme/plan/kernel_time.h"
 
 // What programs reach of the figures on the data sheet: one set per kind of device, fitted on published runs by
 // bench/bench_plan_fit (which also writes how well, `median` and `p90`). Shares are of the section's figure.
@@ -32,8 +34,9 @@ typedef struct tr_efficiency {
 
 typedef struct tr_device {
   const char *name,
-      *like; // `like`: the device that efficiencies come from which the description does not give
+      *like;                     // `like`: the device that efficiencies come from which the description does not give
   double peak_bf16, peak_fp8;    // TFLOP/s, dense
+  double peak_f32;               // 0: not known
   double memory_gib, memory_gbs; // GiB (what data sheets call GB), GB/s
   double reserved_gb;            // taken by the driver and libraries before a program allocates
   double link_gbs, link_fused;   // GB/s each way; in-switch reduction's gain for sums
@@ -63,6 +66,8 @@ typedef struct tr_cluster {
   tr_fabric fabric;
   double mtbf_hours, storage_gbs, price_hour;
   tr_device device;
+  tr_kernel_rates kernels;            // none: n 0
+  double kernels_median, kernels_p90; // errors of whole steps with them, as shares
   void *owned;
 } tr_cluster;
 

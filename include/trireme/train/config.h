@@ -13,6 +13,7 @@
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/arch.h"
 #include "trireme/optim/optim.h"
+#include "trireme/plan/runtime.h"
 #include "trireme/shard/layout.h"
 #include "trireme/step/program.h"
 #include "trireme/step/schedule.h"
@@ -184,6 +185,8 @@ tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *op
 tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 const tr_train_part *tr_train_part_of(const tr_train_plan *plan, int rank);
+// The plan as the planner knows it (plan/runtime.h); `part` has room for its places in the pipeline. Nothing is owned.
+void tr_train_runtime(const tr_train_plan *plan, tr_runtime_part *part, tr_runtime_plan *out);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text
 
