@@ -2,13 +2,14 @@
 // Collectives on one machine against MPI in one run: all-reduce, reduce-scatter, all-gather and all-to-all of floats, 8 bytes
 // to 128 MiB, on 2, 4 and 8 ranks.
 //
-//   bench_comm [LARGEST [ROUNDS [RANKS ...]]]       default: 128Mi 3 2 4 8
+//   bench_comm [--least] [LARGEST [ROUNDS [RANKS ...]]]       default: 128Mi 3 2 4 8
 //
-// Ours with buffers in the arena and with private ones; the peers (comm_peer.c, one for each MPI that was found when this
-// was built) with their default settings, out of place and in place. Ours with private buffers is in place
-// where there is such a thing; with buffers in the arena only all-reduce is. Rounds of ours and theirs alternate; buffers are rewritten by their owners before each repetition, a time is the
-// slowest rank's from a barrier on, and medians are over all repetitions of all rounds. Before each round the machine is
-// looked at for a moment: when others use more than a tenth of it, that is said, as ratios then move.
+// Ours with buffers in the arena, as they come and in place, and with private ones in place where there is such a thing; the
+// peers (comm_peer.c, one for each MPI that was found when this was built) with their default settings, out of place and in
+// place. Of buffers in the arena as they come only all-reduce is in place. Rounds of ours and theirs alternate; buffers are
+// rewritten by their owners before each repetition, a time is the slowest rank's from a barrier on, and medians are over all
+// repetitions of all rounds. Before each round the machine is looked at for a moment: when others use more than a tenth of it,
+// that is said, as ratios then move; --least compares the least times instead of medians, of which others take less.
 //
 // The last columns are the marks that a healthy machine should reach; exit code 9 when one is missed.
 #include "comm_peer.h"
@@ -32,10 +33,11 @@ static const double busy_machine = 0.10;
 
 typedef enum way {
   ARENA,
+  ARENA_IN_PLACE,
   PRIVATE,
   OUT_OF_PLACE, // of the first peer; then in place, then those of the second
   IN_PLACE,
-  WAYS = 2 + 2 * PEERS_MOST
+  WAYS = 3 + 2 * PEERS_MOST
 } way;
 
 typedef struct peer_program {
@@ -49,7 +51,7 @@ typedef struct times {
 } times;
 
 typedef struct bench {
-  int ranks, sizes, rounds;
+  int ranks, sizes, rounds, least;
   times (*t)[PEER_SIZES][WAYS]; // [PEER_OPS], in memory that the ranks see
   char version[PEERS_MOST][128];
   double busy; // the most that was seen
@@ -110,9 +112,12 @@ static tr_status measure(const own_rank *r, peer_op op, int size, times *out) {
   return TR_OK;
 }
 
+static int knows_in_place(peer_op op) { return op == PEER_REDUCE_SCATTER || op == PEER_ALLGATHER; }
+
 static tr_status measure_all(const bench *b, own_rank *r, way w) {
   for (int op = 0; op < PEER_OPS; op++)
-    for (int size = 0; size < b->sizes; size++) TR_TRY(measure(r, (peer_op)op, size, &b->t[op][size][w]));
+    for (int size = 0; size < b->sizes && (w != ARENA_IN_PLACE || knows_in_place((peer_op)op)); size++)
+      TR_TRY(measure(r, (peer_op)op, size, &b->t[op][size][w]));
   return TR_OK;
 }
 
@@ -125,11 +130,12 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   r.b = tr_arena_alloc(tr_comm_arena(comm), nbyte);
   if (!r.b) return TR_ERR_MEMORY;
   TR_TRY(measure_all(b, &r, ARENA));
+  r.in_place = 1;
+  TR_TRY(measure_all(b, &r, ARENA_IN_PLACE));
   TR_TRY(tr_arena_create(&own, "private buffers", 2 * tr_arena_rounded(nbyte)));
   tr_arena_prefault(&own, NULL, NULL);
   r.a = tr_arena_alloc(&own, nbyte);
   r.b = tr_arena_alloc(&own, nbyte);
-  r.in_place = 1;
   tr_status status = measure_all(b, &r, PRIVATE);
   tr_arena_destroy(&own);
   return status;
@@ -232,9 +238,9 @@ static double required(const bench *b, peer_op op, int size, way ours) {
   return factor;
 }
 
-static double median(times *t) {
+static double judged(times *t, int least) {
   tr_sort_doubles(t->seconds, (size_t)t->n);
-  return t->n ? t->seconds[t->n / 2] : 0;
+  return t->n ? t->seconds[least ? 0 : t->n / 2] : 0;
 }
 
 // The ratio and, where there is one, its mark; returns 1 when that is missed.
@@ -257,21 +263,25 @@ static int short_name(const char *version) {
 static int print_op(bench *b, peer_op op) {
   static const char *const names[PEER_OPS] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all"};
   int missed = 0;
-  printf("\n%s, %d ranks\n%10s %11s %11s", names[op], b->ranks, "us", "arena", "private");
+  printf("\n%s, %d ranks\n%10s %11s %11s %11s", names[op], b->ranks, "us", "arena", "in place", "private");
   for (int p = 0; peers[p].program; p++) printf(" %11.*s %11s", short_name(b->version[p]), b->version[p], "in place");
-  printf(" %8s %13s %8s %13s\n", "arena x", "", "private x", "");
+  printf(" %8s %13s %10s %9s %13s\n", "arena x", "", "in place x", "private x", "");
   for (int size = 0; size < b->sizes; size++) {
     char bytes[32];
     double m[WAYS] = {0};
     tr_format_bytes(bytes, sizeof bytes, (double)peer_size(size));
-    for (int w = 0; w < WAYS; w++) m[w] = median(&b->t[op][size][w]);
-    printf("%10s %11.2f %11.2f", bytes, m[ARENA] * 1e6, m[PRIVATE] * 1e6);
-    for (int w = OUT_OF_PLACE; peers[(w - OUT_OF_PLACE) / 2].program; w++)
+    for (int w = 0; w < WAYS; w++) m[w] = judged(&b->t[op][size][w], b->least);
+    printf("%10s", bytes);
+    for (int w = 0; w < OUT_OF_PLACE || peers[(w - OUT_OF_PLACE) / 2].program; w++)
       if (m[w] > 0)
         printf(" %11.2f", m[w] * 1e6);
       else
         printf(" %11s", "-");
     missed += print_ratio(m[ARENA], m[OUT_OF_PLACE], required(b, op, size, ARENA));
+    if (m[ARENA_IN_PLACE] > 0 && m[OUT_OF_PLACE] > 0)
+      printf(" %10.2f", m[OUT_OF_PLACE] / m[ARENA_IN_PLACE]);
+    else
+      printf(" %10s", "-");
     missed += print_ratio(m[PRIVATE], m[IN_PLACE], required(b, op, size, PRIVATE));
     printf("\n");
   }
@@ -295,8 +305,16 @@ static tr_status run(bench *b, int *missed) {
 // ---- arguments
 
 static tr_status usage(void) {
-  return tr_error(TR_ERR_USAGE, "usage: bench_comm [LARGEST 8..128Mi [ROUNDS 3..%d [RANKS 2..%d ...]]]", ROUNDS_MOST,
-                  RANKS_MOST);
+  return tr_error(TR_ERR_USAGE, "usage: bench_comm [--least] [LARGEST 8..128Mi [ROUNDS 3..%d [RANKS 2..%d ...]]]",
+                  ROUNDS_MOST, RANKS_MOST);
+}
+
+// Takes --least out of them.
+static void read_flags(int *argc, char **argv, bench *b) {
+  if (*argc < 2 || strcmp(argv[1], "--least") != 0) return;
+  b->least = 1;
+  for (int i = 2; i < *argc; i++) argv[i - 1] = argv[i];
+  --*argc;
 }
 
 static tr_status read_arguments(int argc, char **argv, bench *b) {
@@ -313,8 +331,9 @@ static tr_status run_all(int argc, char **argv, bench *b, int *missed) {
   static const int usual[] = {2, 4, 8};
   char cpu[128];
   tr_cpu_name(cpu, sizeof cpu);
-  printf("%s, %s, %d cores; floats, medians of at least %d; x: times as fast as %s, private as that in place\n", cpu,
-         tr_isa_name(tr_cpu_isa()), tr_cpu_count(), b->rounds * peer_repeats(b->sizes - 1),
+  printf("%s, %s, %d cores; floats, %s of at least %d; x: times as fast as %s, private as that in place\n", cpu,
+         tr_isa_name(tr_cpu_isa()), tr_cpu_count(), b->least ? "the least" : "medians",
+         b->rounds * peer_repeats(b->sizes - 1),
          peers[0].program ? "the first MPI" : "MPI, of which there was none when this was built");
   const int n = argc > 3 ? argc - 3 : 3;
   for (int i = 0; i < n; i++) {
@@ -330,6 +349,7 @@ static tr_status run_all(int argc, char **argv, bench *b, int *missed) {
 int main(int argc, char **argv) {
   bench b = {.sizes = 0};
   int missed = 0;
+  read_flags(&argc, argv, &b);
   tr_status status = read_arguments(argc, argv, &b);
   b.t = mmap(NULL, PEER_OPS * sizeof *b.t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (b.t == MAP_FAILED) status = tr_error(TR_ERR_MEMORY, "no memory for the times");

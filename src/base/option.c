@@ -294,9 +294,12 @@ tr_status tr_options_apply_yaml(tr_options *o, tr_yaml *yaml) {
   }
   o->tree = grown;
   o->tree[o->ntree++] = yaml;
+  return tr_options_apply_map(o, tr_yaml_root(yaml));
+}
+
+tr_status tr_options_apply_map(tr_options *o, const tr_yaml_node *map) {
   o->nturn++;
-  const tr_yaml_node *root = tr_yaml_root(yaml);
-  for (size_t i = 0; i < root->nchild; i++) TR_TRY(apply_node(o, root->child[i], ""));
+  for (size_t i = 0; i < map->nchild; i++) TR_TRY(apply_node(o, map->child[i], ""));
   return TR_OK;
 }
 

@@ -98,7 +98,7 @@ tr_status tr__plan_make(const tr_ckpt_file *file, size_t nfile, int nwriter, con
   size_t ntensor = 0;
   for (size_t f = 0; f < nfile; f++) ntensor += file[f].item ? file[f].nitem : 0;
   *out = (tr__plan){.nfile = nfile};
-  out->file = calloc(nfile, sizeof *out->file);
+  out->file = calloc(nfile + 1, sizeof *out->file);
   out->tensor = calloc(ntensor + 1, sizeof *out->tensor);
   tr_status status = TR_OK;
   if (!out->file || !out->tensor)

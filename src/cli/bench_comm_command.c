@@ -2,6 +2,7 @@
 // `trireme bench comm`: collectives and links of a job, by size. Settings become a plan of points, or one of two other looks:
 // every pair of ranks (--matrix), and a quick search for a slow rank or link (--preflight).
 #include "cli/bench_comm_internal.h"
+#include "cli/bench_describe_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
@@ -212,6 +213,7 @@ static tr_status launch_job(tr__comm_job *job, tr_rank_main rank_main, size_t ar
   o.nrank = job->nrank;
   o.arena_nbyte = arena;
   o.any_order = s->order == TR_ORDER_ANY;
+  o.read_peers = s->direct;
   fflush(stdout);
   return tr_launch(&o, rank_main, job, NULL);
 }
@@ -222,8 +224,6 @@ static size_t arena_for(const tr__comm_job *job) {
   const int shared = s->direct && (s->buffers != 1 || job->wants_links || s->matrix);
   return SLACK + (shared ? 2 * tr_arena_rounded(job->most) : 0);
 }
-
-static int is_yaml(const char *path) { return tr_text_ends_in(path, ".yaml") || tr_text_ends_in(path, ".yml"); }
 
 static tr_status conclude(const tr__comm_job *job, tr__bench_report *report) {
   const tr__bench_settings *s = job->settings;
@@ -252,7 +252,7 @@ static tr_status sweep(tr__comm_job *job, const tr__argument_list *words, const 
   TR_TRY(read_ops(words, &c));
   TR_TRY(read_types(own.types, options, &c));
   TR_TRY(read_sizes(job->settings, options, &c));
-  job->wants_links = is_yaml(own.write);
+  job->wants_links = tr__is_description(own.write);
   if (job->wants_links) own.write = nowhere;
   if (job->wants_links && job->nrank == 1)
     return tr_options_error(options, "bench.write", "one rank has no links to describe; give -n 2 or more");

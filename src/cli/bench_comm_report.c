@@ -6,6 +6,7 @@
 // reduce-scatter, all-gather, all-to-all, gather and scatter, 1 for broadcast, reduce and send-receive. Bytes are
 // those of the whole operation: the larger of a rank's two buffers.
 #include "cli/bench_comm_internal.h"
+#include "cli/bench_describe_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
 #include "trireme/base/file.h"
@@ -198,13 +199,12 @@ tr_status tr__comm_write_links(const tr__comm_job *job, const char *path) {
   tr_text out = {0};
   for (int i = 0; i < TR__COMM_PLACES; i++) TR_TRY(check_link(&job->results->link[i], path));
   tr_text_append(
-      &out,
-      "# Links as measured between two ranks: latency in seconds, bandwidth in bytes per second, and the bytes per "
-      "second\n# that a rank adds to what it has.\nlinks:\n");
+      &out, "links: # measured between two ranks: latency in seconds, bandwidth in bytes per second, and the bytes "
+            "per second\n  # that a rank adds to what it has\n");
   for (int i = 0; i < TR__COMM_PLACES; i++)
     if (job->results->link[i].first >= 0) append_link(job, &job->results->link[i], tiers[i], &out);
   tr_status status = out.failed ? tr_error(TR_ERR_MEMORY, "no memory for a description of links")
-                                : tr_file_write_atomic(path, out.data, out.size);
+                                : tr__description_put(path, out.data, NULL);
   tr_text_free(&out);
   return status;
 }

@@ -5,10 +5,12 @@
 // A row is the best of several calls, and its share of what the machine can do: of tr_kernel_peak for products, of a plain
 // copy for kernels that move memory, the better of two measurements right before and right after. On one thread time is
 // processor time, so that others on the machine count for little.
+#include "cli/bench_describe_internal.h"
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/file.h"
 #include "trireme/base/sort.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,6 +205,22 @@ static tr_status measure_all(const tr__bench_settings *s, const tr__argument_lis
   return status;
 }
 
+// The device alone; prices of kernels come from steps.
+static tr_status describe(const tr__bench_settings *s, const tr__argument_list *words) {
+  static const char *const once[] = {"name", "hosts", "host_devices", "source", NULL};
+  tr_text text = {0};
+  if (words->n || s->json || *s->baseline)
+    return tr__cli_usage("bench",
+                         "bench kernel --write FILE.yaml describes a core of this machine; give nothing else");
+  TR_TRY(tr_file_prove(s->write));
+  tr_status status = tr__describe_device(&text);
+  if (status == TR_OK && text.failed) status = tr_error(TR_ERR_MEMORY, "no memory for a description");
+  if (status == TR_OK) status = tr__description_put(s->write, text.data, once);
+  if (status == TR_OK) printf("written: %s\n", s->write);
+  tr_text_free(&text);
+  return status;
+}
+
 int tr__cli_bench_kernel(int argc, char **argv) {
   tr_option table[TR__BENCH_COMM - 1]; // without the layouts
   tr__bench_settings s = {.json = 0};
@@ -214,8 +232,9 @@ int tr__cli_bench_kernel(int argc, char **argv) {
     if (i != TR__BENCH_COMMON) table[n++] = tr__bench_options[i];
   tr_status status = tr_options_create(table, n, &s, &options);
   if (status == TR_OK) status = tr__cli_settings("bench", options, argc, argv, flags, 1, &words);
-  if (status == TR_OK) status = check_words(&words);
-  if (status == TR_OK) status = measure_all(&s, &words, options);
+  const int is_description = status == TR_OK && tr__is_description(s.write);
+  if (status == TR_OK && !is_description) status = check_words(&words);
+  if (status == TR_OK) status = is_description ? describe(&s, &words) : measure_all(&s, &words, options);
   const int exit_code = status < 0 ? tr__cli_fail(status) : 0;
   tr_options_destroy(options);
   return exit_code;

@@ -18,7 +18,9 @@ static const double measured_seconds = 3, burst_seconds = 0.03;
 
 typedef struct job {
   const tr_train_plan *plan;
-  tr__bench_times *out; // in memory that all ranks and the launcher see
+  tr__bench_times *out;       // in memory that all ranks and the launcher see
+  tr__bench_samples *samples; // there too; NULL: none are taken
+  double seconds;             // what steps are taken for
 } job;
 
 // Time inside pieces and optimizer operations; what happens inside one of them counts once.
@@ -108,6 +110,10 @@ static tr_status open_rank(bench_rank *b) {
   options.grads = b->groups.grads;
   options.tied = b->groups.tied;
   options.observer[options.nobserver++] = (tr_run_observer){op_begin, op_end, piece_begin, piece_end, &b->clock};
+  if (b->job->samples && tr_comm_rank(b->comm) == 0) {
+    options.observer[0] = tr__bench_sampler;
+    options.observer[0].user = b->job->samples;
+  }
   TR_TRY(tr_run_create(&options, &b->run));
   TR_TRY(tr_run_init_weights(b->run, (uint64_t)plan->config->train.seed));
   return make_input(b);
@@ -125,8 +131,11 @@ static void close_rank(bench_rank *b) {
 static tr_status take_step(bench_rank *b, double *seconds, double *kernels) {
   tr_step_result result;
   b->clock = (kernel_clock){0};
+  tr__bench_samples *samples = tr_comm_rank(b->comm) == 0 ? b->job->samples : NULL;
   const int64_t begin = tr_clock_ns();
+  if (samples) tr__bench_sample_step(samples, 0);
   TR_TRY(tr_run_step(b->run, b->step++, 1e-4, b->input, &result));
+  if (samples) tr__bench_sample_step(samples, 1);
   *seconds = (double)(tr_clock_ns() - begin) * 1e-9;
   *kernels = (double)b->clock.sum * 1e-9;
   return TR_OK;
@@ -148,7 +157,7 @@ static tr_status choose_steps(bench_rank *b, int *nstep) {
   double seconds, kernels;
   for (int i = 0; i < 2; i++) TR_TRY(take_step(b, &seconds, &kernels));
   const int64_t steps = b->job->plan->config->train.steps;
-  double wanted = steps > 0 ? (double)steps : measured_seconds / (seconds > 1e-6 ? seconds : 1e-6);
+  double wanted = steps > 0 ? (double)steps : b->job->seconds / (seconds > 1e-6 ? seconds : 1e-6);
   if (steps <= 0 && wanted < STEPS_LEAST) wanted = STEPS_LEAST;
   *nstep = wanted > TR__BENCH_STEPS ? TR__BENCH_STEPS : (int)wanted;
   return tr_group_broadcast(tr_comm_world(b->comm), nstep, 1, TR_I32, 0, NULL);
@@ -158,7 +167,7 @@ static tr_status measure_steps(bench_rank *b) {
   tr__bench_times *out = b->job->out;
   int nstep;
   TR_TRY(choose_steps(b, &nstep));
-  const int stride = (nstep + TR__BENCH_PEAKS - 2) / (TR__BENCH_PEAKS - 1);
+  const int stride = b->job->samples ? nstep : (nstep + TR__BENCH_PEAKS - 2) / (TR__BENCH_PEAKS - 1);
   for (int i = 0; i < nstep; i++) {
     double seconds, kernels;
     if (tr_comm_stop_requested(b->comm)) return tr_error(TR_ERR_PEER, "the benchmark was interrupted");
@@ -177,13 +186,35 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   return status;
 }
 
-tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out) {
-  tr__bench_times *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
-  job j = {.plan = plan, .out = shared};
+typedef struct shared {
+  tr__bench_times times;
+  tr__bench_samples samples;
+} shared;
+
+static tr_status run_job(const tr_train_plan *plan, double seconds, int sampled, shared **out) {
+  shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (s == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
+  job j = {.plan = plan, .out = &s->times, .samples = sampled ? &s->samples : NULL, .seconds = seconds};
+  s->samples.thread = plan->nthread == 1;
   fflush(stdout);
-  tr_status status = tr_train_launch(plan, NULL, rank_main, &j);
-  *out = *shared;
-  munmap(shared, sizeof *shared);
+  *out = s;
+  return tr_train_launch(plan, NULL, rank_main, &j);
+}
+
+tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out) {
+  shared *s = NULL;
+  tr_status status = run_job(plan, measured_seconds, 0, &s);
+  if (!s) return status;
+  *out = s->times;
+  munmap(s, sizeof *s);
+  return status;
+}
+
+tr_status tr__bench_sampled(const tr_train_plan *plan, double seconds, tr__bench_samples *out) {
+  shared *s = NULL;
+  tr_status status = run_job(plan, seconds, 1, &s);
+  if (!s) return status;
+  *out = s->samples;
+  munmap(s, sizeof *s);
   return status;
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // `trireme bench step`: whole training steps, for several ways to put ranks and threads on this machine. The plan is that of
 // `trireme train` with the same settings, without data; bench_ranks.c runs it. Medians are compared, ranges are printed.
+#include "cli/bench_describe_internal.h"
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/file.h"
 #include "trireme/base/log.h"
 #include "trireme/base/sort.h"
 #include "trireme/train/train.h"
@@ -184,6 +186,16 @@ static tr_status fill_in(settings *s, tr_options *options) {
   return TR_OK;
 }
 
+// A description is of the machine, whatever models are trained on it.
+static tr_status check_description(const settings *s, const tr__argument_list *model, const tr_options *options) {
+  if (model->n || tr_options_is_set(options, "model.from") || tr_options_is_set(options, "model.kind"))
+    return tr__cli_usage(
+        "bench", "bench step --write FILE.yaml describes this machine with models of its own; leave out the model");
+  if (*s->bench.baseline || s->bench.json)
+    return tr__cli_usage("bench", "bench step --write FILE.yaml has no table to compare or to print as JSON");
+  return TR_OK;
+}
+
 static tr_status read_settings(int argc, char **argv, settings *s, tr_options *options) {
   tr__argument_list model = {.n = 0};
   const tr__argument flags[] = {{.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &s->bench.json}};
@@ -192,6 +204,7 @@ static tr_status read_settings(int argc, char **argv, settings *s, tr_options *o
     return tr__cli_usage("bench", "'%.80s' and '%.80s' are two models; give one", model.item[0], model.item[1]);
   if (model.n == 1 && tr_options_is_set(options, "model.from"))
     return tr__cli_usage("bench", "'%.80s' and model.from are two models; give one", model.item[0]);
+  if (tr__is_description(s->bench.write)) return check_description(s, &model, options);
   if (model.n == 1) TR_TRY(set_unless(options, "model.from", model.item[0]));
   TR_TRY(check_unused(s, options));
   return fill_in(s, options);
@@ -220,14 +233,16 @@ static void describe(const settings *s, const tr_options *options, const tr_trai
   const tr_train_config *c = plan->config;
   const int whole = tr_options_is_set(options, "batch.sequences");
   const tr_arch_sizes *m = &plan->sizes;
+  char pipeline[64] = "";
+  if (plan->schedule.p) snprintf(pipeline, sizeof pipeline, ", pp %d %s", plan->schedule.p, plan->schedule.name);
   snprintf(out, nbyte,
            "%.80s (%lld layer%s x %lld, %lld heads, vocabulary %lld, %lld parameters), %s, sequence %lld, "
-           "%lld sequence%s per %s",
+           "%lld sequence%s per %s%s",
            *s->train.model.from ? s->train.model.from : m->name, (long long)m->layers, m->layers == 1 ? "" : "s",
            (long long)m->width, (long long)m->heads, (long long)m->vocab, (long long)tr_model_count(plan->model),
            c->precision.compute == TR_COMPUTE_BF16 ? "bf16" : "f32", (long long)c->data.sequence,
            (long long)(whole ? c->batch.sequences : c->batch.micro),
-           (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step");
+           (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step", pipeline);
 }
 
 static tr_status measure_layout(const settings *s, const tr_options *options, layout l, double *base,
@@ -273,6 +288,32 @@ static tr_status measure_all(const settings *s, const tr_options *options) {
   return status;
 }
 
+// ---- a description
+
+static tr_status describe_machine(const settings *s, const tr_options *options) {
+  static const char *const once[] = {"name", "hosts", "host_devices", "source", NULL};
+  const int cores = tr_cpu_count();
+  int shape[LAYOUTS_MOST][2] = {{1, 1}, {cores, 1}, {1, cores}};
+  tr__describe_job job = {.layout = shape, .nlayout = cores > 1 ? 3 : 1, .types = 3};
+  layout chosen[LAYOUTS_MOST];
+  tr_text text = {0};
+  if (tr_options_is_set(options, "bench.layouts")) {
+    TR_TRY(choose_layouts(s, options, chosen, &job.nlayout));
+    for (int i = 0; i < job.nlayout; i++) shape[i][0] = chosen[i].ranks, shape[i][1] = chosen[i].threads;
+  }
+  if (tr_options_is_set(options, "precision.compute"))
+    job.types = s->train.precision.compute == TR_COMPUTE_BF16 ? 2 : 1;
+  if (tr_options_is_set(options, "train.steps")) job.steps = (int)s->train.train.steps;
+  TR_TRY(tr_file_prove(s->bench.write));
+  tr_status status = tr__describe_device(&text);
+  if (status == TR_OK) status = tr__describe_kernels(&job, &text);
+  if (status == TR_OK && text.failed) status = tr_error(TR_ERR_MEMORY, "no memory for a description");
+  if (status == TR_OK) status = tr__description_put(s->bench.write, text.data, once);
+  if (status == TR_OK) printf("written: %s\n", s->bench.write);
+  tr_text_free(&text);
+  return status;
+}
+
 int tr__cli_bench_step(int argc, char **argv) {
   static const size_t common = TR__BENCH_COMMON + 1; // and the layouts
   settings s = {.bench = {.json = 0}};
@@ -285,7 +326,8 @@ int tr__cli_bench_step(int argc, char **argv) {
   }
   if (status == TR_OK) status = tr_options_create(table, tr_train_option_count + common, &s, &options);
   if (status == TR_OK) status = read_settings(argc, argv, &s, options);
-  if (status == TR_OK) status = measure_all(&s, options);
+  if (status == TR_OK)
+    status = tr__is_description(s.bench.write) ? describe_machine(&s, options) : measure_all(&s, options);
   const int exit_code = status < 0 ? tr__cli_fail(status) : 0;
   tr_options_destroy(options);
   free(table);

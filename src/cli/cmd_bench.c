@@ -11,7 +11,7 @@
 // clang-format off
 const tr_option tr__bench_options[TR__BENCH_OPTIONS] = {
     {.path = "bench.write", .type = TR_OPTION_STRING, .offset = AT(write), .def = "",
-     .help = "File that gets the results as JSON, whole or not at all. bench comm: a name that ends in .yaml gets the `links` part of a cluster description instead."},
+     .help = "File that gets the results as JSON, whole or not at all. A name that ends in .yaml gets a part of a cluster description instead, beside what it has: bench comm `links`, bench kernel `device`, bench step `device` and `kernels`."},
     {.path = "bench.baseline", .type = TR_OPTION_STRING, .offset = AT(baseline), .def = "",
      .help = "File that bench.write made: results are compared with it, as shares of the machine's limit where there is one, else as times. Exit code 9 when one is slower, 4 when the baseline lacks one, or has one that was not measured, unless names, layouts or sizes choose a part."},
     {.path = "bench.tolerance", .type = TR_OPTION_STRING, .offset = AT(tolerance), .def = "5%",

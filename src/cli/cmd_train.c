@@ -106,9 +106,10 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
     tr_text_free(&text);
     return TR_OK;
   }
-  // The ranks' output goes through a pipe, so whether a person watches is decided here.
-  int progress =
-      config->run.progress == TR_PROGRESS_AUTO ? isatty(STDOUT_FILENO) : config->run.progress == TR_PROGRESS_ON;
+  // The ranks' output goes through a pipe, so whether a person watches is decided here. Starters of ranks give them terminals
+  // of their own, and collect what is written by lines.
+  int watched = isatty(STDOUT_FILENO) && place.size == 0;
+  int progress = config->run.progress == TR_PROGRESS_AUTO ? watched : config->run.progress == TR_PROGRESS_ON;
   // What a model takes can be asked before there are data.
   if (want->dry_run && !*config->data.path)
     TR_TRY(tr_train_plan_step(config, options, &plan));

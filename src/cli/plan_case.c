@@ -27,9 +27,12 @@ int tr__plan_recompute_of(const char *name) {
 }
 
 void tr__plan_case_text(const tr_plan *p, char *out, size_t nbyte) {
-  snprintf(out, nbyte, "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s",
+  char map[32];
+  tr__plan_map_text(p, map, sizeof map);
+  snprintf(out, nbyte,
+           "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s, order %s",
            (long long)p->tp, (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp,
-           (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute]);
+           (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute], map);
   size_t n = strlen(out);
   if (p->schedule && n < nbyte) snprintf(out + n, nbyte - n, ", schedule %s", p->schedule);
 }
@@ -250,6 +253,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   snprintf(c->cluster_name, sizeof c->cluster_name, "%s", f->cluster);
   c->plan.batch = t->batch.sequences;
   c->plan.sequence = t->data.sequence;
+  TR_TRY(tr_mesh_parse_map(t->parallel.map, c->plan.map));
   tr_status status = TR_OK;
   int64_t inner = c->plan.tp * c->plan.pp * c->plan.cp;
   if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);

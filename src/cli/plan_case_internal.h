@@ -33,6 +33,14 @@ void tr__plan_case_unload(tr__plan_case *c);
 // "tp 4, pp 2, ...".
 void tr__plan_case_text(const tr_plan *plan, char *out, size_t nbyte);
 
+// "tp,cp,dp,pp".
+void tr__plan_map_text(const tr_plan *plan, char *out, size_t nbyte);
+
+// Tables of a report: what each axis puts on which links, and what fails together.
+struct tr__plan_report;
+void tr__plan_report_traffic(struct tr__plan_report *out, const tr__plan_case *c);
+void tr__plan_report_failures(struct tr__plan_report *out, const tr__plan_case *c);
+
 // The plan as a run file, its prediction as comments.
 tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *prediction, const char *path);
 

@@ -4,6 +4,7 @@
 #include "cli/plan_case_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
+#include <string.h>
 
 // In double quotes, as YAML reads them.
 static void append_name(const char *key, const char *name, tr_text *out) {
@@ -30,12 +31,17 @@ static void append_prediction(const tr__plan_case *c, const tr_prediction *x, tr
 }
 
 static void append_parallel(const tr_plan *p, tr_text *out) {
+  char map[32];
+  tr_plan standard;
   tr_text_append(out, "parallel:\n");
   append_count("dp", p->dp, out);
   append_count("tp", p->tp, out);
   append_count("pp", p->pp, out);
   append_count("cp", p->cp, out);
   append_count("zero", p->zero, out);
+  tr_plan_init(&standard);
+  tr__plan_map_text(p, map, sizeof map);
+  if (memcmp(p->map, standard.map, sizeof p->map) != 0) tr_text_append(out, "  map: %s\n", map);
   if (p->vpp <= 1) return;
   tr_text_append(out, "  schedule: interleaved\n");
   append_count("chunks", p->vpp, out);

@@ -238,6 +238,8 @@ tr_status tr__plan_explain(int argc, char **argv) {
   report_case(&out, &c, &x);
   report_terms(&out, &x);
   report_items(&out, &x);
+  tr__plan_report_traffic(&out, &c);
+  tr__plan_report_failures(&out, &c);
   report_resources(&out, &c, &x);
   report_changes(&out, &c, &x);
   report_lack(&out, &c, &x);

@@ -81,17 +81,16 @@ static tr_status load_models(const request *r, job *j) {
   j->model = calloc(n + 1, sizeof *j->model);
   if (!j->model) status = tr_error(TR_ERR_MEMORY, "no memory for %zu models", n);
   for (size_t i = 0; i < n; i++) {
-    tr_arch arch;
+    tr_workload model;
     char *owned = r->models.n ? NULL : preset[i];
-    if (status == TR_OK) status = tr_arch_load(owned ? owned : r->models.item[i], &arch, NULL, 0);
+    if (status == TR_OK) status = tr_workload_load(owned ? owned : r->models.item[i], &model, NULL);
     if (status < 0) {
       free(owned);
       continue;
     }
     candidate *c = &j->model[j->n++];
-    *c = (candidate){.name = owned ? owned : r->models.item[i], .owned = owned};
-    c->model = tr_workload_from_arch(&arch);
-    c->params = tr_workload_params(&c->model);
+    *c = (candidate){.name = owned ? owned : r->models.item[i], .owned = owned, .model = model};
+    c->params = tr_workload_params(&model);
   }
   if (status == TR_OK && n == 0) status = tr_error(TR_ERR_CONFIG, "no presets of models were found; give --model");
   return status;

@@ -77,13 +77,15 @@ static void format_time(char *out, size_t nbyte, double seconds) {
     snprintf(out, nbyte, "%.1f days", seconds / 86400);
 }
 
-static void format_value(char *out, size_t nbyte, tr__plan_unit unit, double value) {
+void tr__plan_format(char *out, size_t nbyte, tr__plan_unit unit, double value) {
   if (isnan(value))
     snprintf(out, nbyte, "-");
   else if (isinf(value))
     snprintf(out, nbyte, "never ends");
   else if (unit == TR__PLAN_BYTES)
     scaled(out, nbyte, value, "B");
+  else if (unit == TR__PLAN_AMOUNT)
+    scaled(out, nbyte, value, "");
   else if (unit == TR__PLAN_TIME)
     format_time(out, nbyte, value);
   else if (unit == TR__PLAN_SHARE)
@@ -120,7 +122,7 @@ void tr__plan_head(tr__plan_report *report, const char *format, ...) {
 
 void tr__plan_value(tr__plan_report *report, const char *label, const char *key, tr__plan_unit unit, double value) {
   char shown[64];
-  format_value(shown, sizeof shown, unit, value);
+  tr__plan_format(shown, sizeof shown, unit, value);
   tr_text_append(&report->text, "  %-*s %s\n", LABEL, label, shown);
   set(report, report->root, key, number(value));
 }
@@ -143,12 +145,12 @@ void tr__plan_row(tr__plan_report *report, const char *name, const double *value
   json_t *row = json_object();
   char shown[64];
   const tr__plan_column *c = report->column;
-  if (!name) format_value(shown, sizeof shown, c->unit, *value);
+  if (!name) tr__plan_format(shown, sizeof shown, c->unit, *value);
   set(report, row, c->key, name ? json_string(name) : number(*value));
   tr_text_append(&report->text, "  %-*s", NAME_CELL, name ? name : shown);
   if (!name) value++;
   for (c++; c->title; c++, value++) {
-    format_value(shown, sizeof shown, c->unit, *value);
+    tr__plan_format(shown, sizeof shown, c->unit, *value);
     tr_text_append(&report->text, " %*s", CELL, shown);
     set(report, row, c->key, number(*value));
   }

@@ -7,6 +7,7 @@ static const tr__plan_word words[] = {
     {"search", "the best plans for a model on a cluster: the same as without a word", tr__plan_search},
     {"explain", "where time and memory of a given plan go, and what would help: PLAN.yaml", tr__plan_explain},
     {"what-if", "a given plan beside the same with other values: PLAN.yaml tp=4", tr__plan_what_if},
+    {"report", "a page of pictures of a given plan: PLAN.yaml --write FILE.html", tr__plan_page},
     {"fit", "what fits on a cluster and with which means: --cluster C", tr__plan_fit},
     {"evaluate", "predict published runs: ROWS.csv [--summary]", tr__plan_evaluate},
     {"tree", "walk the decision tree: what fits where, and which split on which tier", tr__plan_tree},

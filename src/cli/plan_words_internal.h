@@ -26,6 +26,7 @@ tr_status tr__plan_evaluate(int argc, char **argv);
 tr_status tr__plan_explain(int argc, char **argv);
 tr_status tr__plan_exponent(int argc, char **argv);
 tr_status tr__plan_fit(int argc, char **argv);
+tr_status tr__plan_page(int argc, char **argv);
 tr_status tr__plan_precision(int argc, char **argv);
 tr_status tr__plan_rlhf(int argc, char **argv);
 tr_status tr__plan_scaling(int argc, char **argv);
@@ -57,7 +58,10 @@ typedef enum tr__plan_unit {
   TR__PLAN_TIME,
   TR__PLAN_SHARE,
   TR__PLAN_MONEY,
+  TR__PLAN_AMOUNT, // 4.2 M
 } tr__plan_unit;
+
+void tr__plan_format(char *out, size_t nbyte, tr__plan_unit unit, double value); // as people read it
 
 typedef struct tr__plan_column {
   const char *title, *key; // both NULL ends a table's columns

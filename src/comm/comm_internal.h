@@ -36,6 +36,8 @@ enum {
   TR__INLINE = 2048,       // most payload bytes inside an operation record
   TR__ENTRY_INLINE = 64,   // most payload bytes inside a channel entry
   TR__STAGE = 256 * 1024,  // half of a stage
+  TR__BOUNCE = 128 * 1024, // of what is read to be added at a time: stays in the cache
+  TR__READ_LEAST = 32768,  // what has fewer bytes is staged rather than read in its rank's own memory
   TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
   TR__NAME = 32,           // names and activities shown to others, terminator included
   TR__SENTENCE = 768,
@@ -43,8 +45,10 @@ enum {
   TR__WHO = TR__HOST_NAME + 48, // "rank 3 (pid 4711 on node2)"
 };
 
-#define TR__PRIVATE UINT64_MAX       // place of a buffer that is in no arena
-#define TR__WITHIN  (UINT64_MAX - 1) // place of data that lies in the record itself
+// Places of buffers: an offset in the arenas; TR__OWN and an address in the rank's own memory; the record itself; no buffer.
+#define TR__OWN     (1ull << 63)
+#define TR__WITHIN  (UINT64_MAX - 1)
+#define TR__NOWHERE UINT64_MAX
 
 // ---- shared memory ------------------------------------------------------------------------------
 
@@ -71,8 +75,10 @@ typedef struct tr__rank_page {
   _Atomic int64_t looked; // when this rank, waiting, last looked for an end; stands still in one that does not run
   tr__name group;
   _Alignas(TR__LINE) _Atomic int32_t pid;
-  _Atomic int32_t life;                      // a tr__life
-  int32_t status;                            // written before life becomes TR__ENDED
+  _Atomic int32_t life;             // a tr__life
+  _Atomic uint64_t shown_at, shown; // where in its own memory stands what number (peer_read.c)
+  _Atomic int64_t heard;            // of a rank of another host: when this page last came from there, 0 never
+  int32_t status;                   // written before life becomes TR__ENDED
   _Alignas(TR__LINE) _Atomic uint64_t slots; // bit per group slot in use; set and cleared by group leaders
 } tr__rank_page;
 
@@ -83,6 +89,7 @@ typedef struct tr__rank_view {
   char what[TR__NAME], group[TR__NAME];
   int64_t step, microbatch, since, wait_since;
   uint64_t nbyte;
+  int64_t heard;
   uint32_t kind, seq;
   int32_t awaits, pid, life, unused;
 } tr__rank_view;
@@ -109,11 +116,12 @@ typedef struct tr__record {
   union {
     uint8_t payload[TR__INLINE + TR__LINE - 24]; // of an operation that fits
     struct {
-      uint64_t place, dst_place; // of the buffers that others read and write: offset in the arenas, or TR__PRIVATE
+      uint64_t place, dst_place;                        // of the buffers that others read and write
       _Atomic uint32_t stage_in, stage_done, stage_out; // chunks copied into the stage, combined, copied out
       _Atomic uint32_t finished;                        // this rank no longer touches others' buffers
+      uint32_t reads;                                   // this rank can read all others' own memory
       uint64_t
-          words[(TR__INLINE + TR__LINE - 56) / 8]; // all-to-all-v: where each rank's block starts, then small data
+          words[(TR__INLINE + TR__LINE - 64) / 8]; // all-to-all-v: where each rank's block starts, then small data
     };
   };
 } tr__record;
@@ -191,8 +199,9 @@ void tr__job_destroy(tr__job *job);
 size_t tr__job_taken(const tr__job *job, int rank); // see tr_comm_memory
 size_t tr__round_to_pages(size_t nbyte);
 size_t tr__arena_nbyte(const tr__job *job, int rank);
-// Offset in the arenas of [data, data + nbyte), TR__PRIVATE unless it lies in one arena.
+// Place of [data, data + nbyte): in one of the arenas, or in this rank's own memory.
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte);
+static inline int tr__in_arena(uint64_t place) { return !(place & TR__OWN); }
 
 static inline tr__mail *tr__mail_of(const tr__job *job, int rank, int slot) {
   return &job->mail[(size_t)rank * TR__SLOTS + (size_t)slot];
@@ -302,6 +311,7 @@ struct tr_request {
   // Run as a script (script.h): numbers of its first strand and of its first operations of the local group.
   const struct tr__script *script;
   uint32_t strand, local[2];
+  int pulls;     // the direct work reads others' own memory
   void *message; // of a send or receive between hosts
 };
 
@@ -331,6 +341,7 @@ struct tr_group {
   uint32_t ended;      // all collectives before it have ended here
   uint32_t ended_bits; // bit i: collective ended + i has ended
   uint32_t all_ended;  // all collectives before it had ended everywhere when last looked
+  int readable;        // so many of its first members' own memory is known to be readable here
   // Per group index. Sends: started, posted. Receives: started; sends before `matched` have found their receive, of
   // those from there on the ones with a bit; nonzero while the channel's grant is in use.
   uint32_t *send_next, *send_posted, *recv_next, *matched, *matched_bits, *granting;
@@ -349,6 +360,10 @@ struct tr_comm {
   tr_request *courier_user; // receive that uses the courier stage
   _Atomic uint64_t work;    // steps that moved something; resets wait ladders
   uint32_t first_sequence;
+  uint64_t shown;          // for others to find
+  uint8_t peer[TR__RANKS]; // whether this rank can read their memory (peer_read.c)
+  int reads_all;           // for tests: read others' memory whatever the size
+  char *bounce;            // room for what is read to be added, TR__BOUNCE bytes
   int spins;
   struct tr__choice *choice; // of algorithms
   tr_comm_hook hook;
@@ -415,6 +430,13 @@ static inline void tr__enter(tr_comm *comm) {
 static inline void tr__leave(tr_comm *comm) {
   if (comm->job->net) tr__net_leave(comm->job->net);
 }
+
+// ---- others' own memory (peer_read.c)
+void tr__peer_show(tr_comm *comm); // that this rank is there to be read
+int tr__peer_readable(tr_comm *comm, int rank);
+int tr__group_readable(tr_group *group); // of all members; nonzero stays so
+// TR_PENDING: that rank has gone, which others will tell; or the job's error.
+tr_status tr__peer_read(tr_comm *comm, int rank, char *to, uint64_t at, size_t n);
 
 // Channel operations of the shm engine (courier.c).
 tr_status tr__courier_step(tr_request *request);

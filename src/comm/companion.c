@@ -72,9 +72,7 @@ static void judge_rank(tr__companion *c, int rank) {
   tr__describe_rank(c->job, rank, who, sizeof who);
   tr__describe_activity(c->job, rank, doing, sizeof doing);
   snprintf(sentence, sizeof sentence, "%s was killed or has ended while in %s", who, doing);
-  int first = tr__abort(c->job, rank, TR_ERR_PEER, sentence);
-  // Its MPI or the starter may end rank 0 before this has come to it.
-  if (first && !is_here(c, 0)) fprintf(stderr, "[rank %d] trireme: %s\n", c->rank, sentence);
+  tr__abort(c->job, rank, TR_ERR_PEER, sentence);
 }
 
 static void judge_starter(tr__companion *c) {
@@ -113,6 +111,20 @@ static tr_status say(tr__companion *c) {
   return status;
 }
 
+// A starter ends all ranks soon after it has lost one, and an MPI its own rank: so a loss is told at once, by the rank that
+// speaks for the job, and on each host where that is not by the first rank that is there.
+static void say_loss(tr__companion *c) {
+  char sentence[TR__SENTENCE];
+  int culprit;
+  if (c->said || !tr__aborted(c->job)) return;
+  tr_status status = tr__abort_status(c->job, &culprit, sentence, sizeof sentence);
+  if (status != TR_ERR_PEER) return;
+  say(c);
+  if (c->said || is_here(c, tr__external_speaker(culprit, status)) || !speaks(c)) return;
+  c->said = 1;
+  fprintf(stderr, "[rank %d] trireme: %s\n", c->rank, sentence);
+}
+
 static void end_process(tr__companion *c) {
   int code = tr_status_exit_code(say(c));
   pthread_t sure;
@@ -137,6 +149,7 @@ static void step_requests(tr__companion *c) {
 static void look(tr__companion *c) {
   tr__watch_signals(c->watch, c->job);
   look_around(c);
+  say_loss(c);
   if (c->net) {
     tr__net_enter(c->net);
     for (int i = 0; i < POLLS_OF_LOOK; i++) tr__net_poll(c->net);
@@ -147,6 +160,7 @@ static void look(tr__companion *c) {
     atomic_store(&c->over, tr__mirror_over(c->mirror, speaks(c)) || c->net->closed);
     if (tr__aborted(c->job) && c->over) atomic_store(&c->net->told, 1);
     tr__net_leave(c->net);
+    say_loss(c); // of another host
   }
   int over = tr__watch_progress(c->watch, c->job);
   if (!over || !tr__aborted(c->job)) return;

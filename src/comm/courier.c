@@ -5,15 +5,15 @@
 //   <= 64 bytes       any                the data lies in the entry; the send ends at once
 //   in an arena       any                the receiver copies from the sender's buffer, then counts the entry as taken
 //   private           in an arena        the receiver grants its buffer, the sender writes into it
-//   private           private            the receiver grants its courier stage (two halves of 256 KiB), the sender
-//                                        writes chunks, the receiver copies them out
+//   private           private            from 32 KiB on the receiver reads the sender's memory, where it can (peer_read.c); else
+//                                        it grants its courier stage (two halves of 256 KiB), the sender writes chunks, the
+//                                        receiver copies them out
 //
 // A receive is matched with the oldest entry of its tag that no older receive of that tag is for; entries of other tags
 // before it stay. A place is only granted to a receive whose send is already there, so the transfer needs nothing
 // but both ranks' progress and the stage becomes free again: no circle of waits can go through it. An entry is used
 // again once its send has arrived, so a sender may be 16 entries ahead; later sends stay unposted.
-#include "comm_internal.h"
-#include <string.h>
+#include "shm_internal.h"
 
 static tr__channel *channel_of(const tr_request *r) {
   const tr_group *g = r->group;
@@ -68,8 +68,6 @@ static tr_status send_post(tr_request *r) {
   atomic_store_explicit(&e.entry->sent, 0, memory_order_relaxed);
   int small = r->nbyte <= TR__ENTRY_INLINE;
   if (small && r->nbyte) memcpy(e.entry->payload, r->src, r->nbyte);
-  if (!small)
-    *(e.entry->place == TR__PRIVATE ? &g->comm->counters.bytes_staged : &g->comm->counters.bytes_direct) += r->nbyte;
   atomic_store_explicit(&e.entry->posted, e.tag, memory_order_release);
   tr__worked(g->comm);
   tr__hook(g->comm, TR__SEND, TR__AT_READY);
@@ -81,7 +79,11 @@ static tr_status send_post(tr_request *r) {
 // Posted: write chunks where the receiver has granted a place, end when it has counted the entry as taken.
 static tr_status send_work(tr_request *r) {
   ends e = ends_of(r);
-  if (atomic_load_explicit(e.taken, memory_order_acquire) == e.tag) return TR_OK;
+  if (atomic_load_explicit(e.taken, memory_order_acquire) == e.tag) {
+    tr_comm_counters *counters = &r->group->comm->counters;
+    *(r->in > 0 ? &counters->bytes_staged : &counters->bytes_direct) += r->nbyte;
+    return TR_OK;
+  }
   if (r->in == r->chunks || atomic_load_explicit(&e.channel->granted, memory_order_acquire) != e.tag)
     return pending(r);
   uint32_t ahead = e.channel->ahead;
@@ -158,7 +160,7 @@ static tr_status wrong_size(tr_request *r, uint64_t sent) {
 // Let the sender write: into our buffer if it lies in an arena, else into the courier stage; one at a time.
 static tr_status grant(tr_request *r, const ends *e) {
   tr_comm *comm = r->group->comm;
-  int direct = tr__job_place(comm->job, r->dst, r->nbyte) != TR__PRIVATE;
+  int direct = tr__in_arena(tr__job_place(comm->job, r->dst, r->nbyte));
   if (r->group->granting[r->root]) return pending(r); // to another send of this channel
   if (!direct && comm->courier_user) {                // queued behind that receive, so for whom it waits
     r->awaits = comm->courier_user->awaits;
@@ -177,11 +179,19 @@ static tr_status grant(tr_request *r, const ends *e) {
   return pending(r);
 }
 
+// Can and should this rank take the data where it lies?
+static int pulls(const tr_request *r, const ends *e) {
+  const tr_group *g = r->group;
+  if (tr__in_arena(e->entry->place)) return 1;
+  return r->nbyte >= TR__READ_LEAST && !tr__in_arena(tr__job_place(g->comm->job, r->dst, r->nbyte)) &&
+         tr__peer_readable(g->comm, g->ranks[r->root]);
+}
+
 // Matched: how the data comes is seen from where it lies.
 static tr_status recv_begin(tr_request *r) {
   ends e = ends_of(r);
   if (r->nbyte > TR__ENTRY_INLINE) {
-    if (e.entry->place == TR__PRIVATE) return grant(r, &e);
+    if (!pulls(r, &e)) return grant(r, &e);
     r->phase = TR__WORKING;
     return tr__courier_step(r);
   }
@@ -202,9 +212,8 @@ static tr_status recv_match(tr_request *r) {
 static tr_status recv_pull(tr_request *r) {
   ends e = ends_of(r);
   size_t n = r->nbyte - r->at < TR__PIECE ? r->nbyte - r->at : TR__PIECE;
-  const char *src = r->group->comm->job->arenas + e.entry->place;
   tr__at_work(r->group->comm);
-  if (r->dst != src) memcpy(r->dst + r->at, src + r->at, n);
+  if (!tr__shm_fetch(r, r->root, e.entry->place, r->at, r->dst + r->at, n)) return TR_PENDING;
   r->at += n;
   r->awaits = -1; // all is there: the rest is this rank's own work
   tr__worked(r->group->comm);

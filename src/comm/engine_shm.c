@@ -10,7 +10,9 @@
 //   inline   contribution <= 2 KiB           one: everybody reads all payloads
 //   direct   the buffers that others use     two: "my buffer is ready", "I have done my part"
 //            are in arenas on every rank
-//   staged   otherwise                       the same two per 256 KiB chunk, on the stages' double buffers
+//   pulled   else, if it is large, where     the same; sums that all are to get are read from their owners when these have
+//            all can read others' memory     them, so a third: "my sums are there"
+//   staged   otherwise                       two per 256 KiB chunk, on the stages' double buffers
 //
 // Each rank computes the elements it owns in fixed order, so all ranks get equal bits on any path. Records are a
 // ring: operation s may be posted once s - 16 has ended on every rank, which each rank publishes as a count. A staged
@@ -70,7 +72,7 @@ static int may_post(tr_request *r) {
 static void fill(tr_request *r, tr__record *record) {
   const tr__job *job = r->group->comm->job;
   record->place = tr__job_place(job, r->src, r->nbyte);
-  record->dst_place = r->dst_nbyte ? tr__job_place(job, r->dst, r->dst_nbyte) : TR__PRIVATE;
+  record->dst_place = r->dst_nbyte ? tr__job_place(job, r->dst, r->dst_nbyte) : TR__NOWHERE;
 }
 
 // Others have the lines of the next record from its last use. Stores now bring as many here as the next operation needs if it
@@ -93,6 +95,7 @@ static void post(tr_request *r) {
     if (contributes(r)) tr__shm_copy((char *)record->payload, r->src, r->nbyte);
   } else {
     (collectives[r->kind]->post ? collectives[r->kind]->post : fill)(r, record);
+    record->reads = collectives[r->kind]->pull && (uint32_t)tr__group_readable(g);
     atomic_store_explicit(&record->stage_in, 0, memory_order_relaxed);
     atomic_store_explicit(&record->stage_done, 0, memory_order_relaxed);
     atomic_store_explicit(&record->stage_out, 0, memory_order_relaxed);
@@ -154,10 +157,19 @@ static tr_status end(tr_request *r) {
   return TR_OK;
 }
 
+// The same on all ranks, as all see the same records.
+static int all_read(const tr_request *r) {
+  int reads = r->group->comm->reads_all || r->most >= collectives[r->kind]->pull_least;
+  for (int i = 0; i < r->group->size && reads; i++) reads = record_of(r, i)->reads != 0;
+  return reads;
+}
+
 static void begin_path(tr_request *r) {
   const tr__collective *c = collectives[r->kind];
   tr_comm_counters *counters = &r->group->comm->counters;
   int direct = c->direct(r);
+  r->pulls = !direct && all_read(r);
+  direct |= r->pulls;
   r->cursor = 0;
   r->awaits = -1; // all are here; what follows is this rank's own work until it says otherwise
   r->phase = direct ? TR__WORKING : TR__STAGING;
@@ -175,12 +187,24 @@ static tr_status step_inline(tr_request *r) {
   return end(r);
 }
 
+int tr__shm_fetch(tr_request *r, int i, uint64_t place, size_t offset, char *to, size_t n) {
+  const tr_group *g = r->group;
+  if (tr__in_arena(place)) {
+    tr__shm_copy(to, g->comm->job->arenas + place + offset, n);
+    return 1;
+  }
+  if (tr__peer_read(g->comm, g->ranks[i], to, (place & ~TR__OWN) + offset, n) == TR_OK) return 1;
+  r->awaits = g->ranks[i]; // it has gone, or the job is stopping
+  return 0;
+}
+
 static tr_status step_working(tr_request *r) {
   const tr__collective *c = collectives[r->kind];
   tr__at_work(r->group->comm);
-  int done = c->work(r);
+  tr__pace pace = r->pulls ? c->pull(r) : c->work(r);
+  if (pace == TR__WAITING) return TR_PENDING;
   tr__worked(r->group->comm);
-  if (!done) return TR_PENDING;
+  if (pace == TR__MORE) return TR_PENDING;
   atomic_store_explicit(&record_of(r, r->group->index)->finished, 1, memory_order_release);
   if (c->free_to_leave && c->free_to_leave(r)) return end(r);
   r->phase = TR__LEAVING;

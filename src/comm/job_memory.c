@@ -50,7 +50,7 @@ static size_t available_memory(void) {
 
 size_t tr__arena_nbyte(const tr__job *job, int rank) {
   const tr_launch_options *o = &job->options;
-  return o->arena_of ? o->arena_of[rank] : o->arena_nbyte + (rank == 0 ? o->once_nbyte : 0);
+  return o->arena_of ? o->arena_of[rank] : o->arena_nbyte + (job->hosts.local[rank] == 0 ? o->once_nbyte : 0);
 }
 
 static size_t largest_arena(const tr__job *job) {
@@ -94,9 +94,10 @@ static tr_status map_arenas(tr__job *job) {
   return TR_OK;
 }
 
-size_t tr_launch_bytes(int nrank, int ngroup) {
+size_t tr_launch_bytes(int nrank, int local, int ngroup) {
   size_t n = (size_t)nrank;
-  size_t rings = nrank > 1 ? (size_t)ngroup * n * sizeof(tr__ring) : 0; // a rank alone does not post what it does
+  size_t rings =
+      local > 1 ? (size_t)(ngroup * local) * sizeof(tr__ring) : 0; // a rank alone does not post what it does
   return tr__round_to_pages(sizeof(tr__control)) + tr__round_to_pages(n * sizeof(tr__rank_page)) +
          tr__round_to_pages(n * TR__SLOTS * sizeof(tr__mail)) + tr__round_to_pages(rings);
 }
@@ -217,7 +218,7 @@ size_t tr__job_taken(const tr__job *job, int rank) {
 uint64_t tr__job_place(const tr__job *job, const void *data, size_t nbyte) {
   uintptr_t at = (uintptr_t)data, base = (uintptr_t)job->arenas;
   size_t total = job->arena_stride * (size_t)job->options.nrank;
-  if (at < base || at - base >= total || nbyte > job->arena_stride) return TR__PRIVATE;
+  if (at < base || at - base >= total || nbyte > job->arena_stride) return TR__OWN | at;
   uint64_t offset = at - base;
-  return offset % job->arena_stride + nbyte <= job->arena_stride ? offset : TR__PRIVATE;
+  return offset % job->arena_stride + nbyte <= job->arena_stride ? offset : TR__OWN | at;
 }

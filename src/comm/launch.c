@@ -24,7 +24,8 @@ void tr_launch_options_init(tr_launch_options *o) {
                            .bind = 1,
                            .arena_nbyte = (size_t)64 << 20,
                            .deadline = 60,
-                           .grace = 5};
+                           .grace = 5,
+                           .read_peers = 1};
 }
 
 static tr_status check_options(const tr_launch_options *o, tr_rank_main rank_main) {

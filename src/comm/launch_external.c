@@ -91,6 +91,8 @@ tr_status tr__launch_external(const tr_launch_options *options, const tr_launch_
   } else {
     snprintf(report->text, sizeof report->text, "%s", tr_status_text());
   }
+  // Where a rank was lost the starter ends those that are left. They end already, each with a status that says why.
+  if (status == TR_ERR_PEER) sigaddset(&mask, SIGTERM);
   tr__watch_close(&watch, &mask);
   if (status == TR_OK || !job.net) tr__job_destroy(&job); // after a failure MPI may still write there
   return status;

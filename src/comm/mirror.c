@@ -131,6 +131,7 @@ static void read_copy(tr__job *job, const copy *c, int64_t now) {
   atomic_store(&p->wait_since, now - c->wait_age);
   atomic_store(&p->beat, c->beat);
   p->status = c->status;
+  atomic_store(&p->heard, now);
   atomic_store_explicit(&p->life, c->life, memory_order_release);
 }
 

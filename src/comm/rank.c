@@ -61,6 +61,12 @@ static tr_status create_choice(tr_comm *comm) {
   return TR_OK;
 }
 
+static void free_comm(tr_comm *comm) {
+  free(comm->bounce);
+  free(comm->choice);
+  free(comm);
+}
+
 tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
   tr_comm *comm = calloc(1, sizeof *comm);
   if (!comm) return tr_error(TR_ERR_MEMORY, "no memory for the object of rank %d", rank);
@@ -70,14 +76,15 @@ tr_status tr__comm_create(tr__job *job, int rank, tr_comm **out) {
                  : job->options.mode == TR_LAUNCH_THREADS && job->options.nrank == 1 ? &tr__engine_self
                                                                                      : &tr__engine_shm;
   comm->spins = job->spin ? SPINS : 0;
+  tr__peer_show(comm);
   char *arena = job->arenas + (size_t)rank * job->arena_stride;
   tr_arena_wrap(&comm->arena, "shared", arena, tr__arena_nbyte(job, rank));
-  tr_status status = fault_in_arenas(comm);
+  comm->bounce = aligned_alloc(TR__LINE, TR__BOUNCE); // pages that nobody touches do not exist
+  tr_status status = comm->bounce ? fault_in_arenas(comm) : tr_error(TR_ERR_MEMORY, "no memory for rank %d", rank);
   if (status == TR_OK) status = create_choice(comm);
   if (status == TR_OK) status = tr__group_world(comm, &comm->world);
   if (status < 0) {
-    free(comm->choice);
-    free(comm);
+    free_comm(comm);
     return status;
   }
   tr__enter(comm);
@@ -93,8 +100,7 @@ void tr__comm_destroy(tr_comm *comm) {
   if (comm->job->net) tr__net_serve(comm->job->net, NULL);
   tr__leave(comm);
   tr__group_free(comm->world);
-  free(comm->choice);
-  free(comm);
+  free_comm(comm);
 }
 
 // A fault in settings or files is the same wherever it is found; whatever else fails is the fault of one rank.

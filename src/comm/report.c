@@ -13,6 +13,7 @@
 
 enum { OPERATIONS_MOST = 8, HOST_MOST = 128 };
 static const char prefix[] = "[launcher] ";
+static const double fresh_seconds = 0.2; // hosts tell each other four times as often
 
 void tr__report_take(tr__job *job) {
   job->control->stopped = tr_clock_ns();
@@ -30,6 +31,8 @@ void tr__report_take(tr__job *job) {
     v->seq = atomic_load_explicit(&page->seq, memory_order_relaxed);
     v->awaits = atomic_load_explicit(&page->awaits, memory_order_relaxed);
     v->pid = atomic_load_explicit(&page->pid, memory_order_relaxed);
+    if (!v->pid) v->pid = job->hosts.pid[r]; // nobody sends that from host to host
+    v->heard = atomic_load_explicit(&page->heard, memory_order_relaxed);
     v->life = atomic_load_explicit(&page->life, memory_order_relaxed);
   }
 }
@@ -103,12 +106,20 @@ static void append_age(const tr__job *job, int64_t since, tr_text *out) {
   if (since > 0 && seconds >= 0) tr_text_append(out, " for %.1f s", seconds);
 }
 
+// What a rank of another host was doing is as old as the last word from there.
+static void append_news(const tr__job *job, const tr__rank_view *v, tr_text *out) {
+  const double seconds = (double)(job->control->stopped - v->heard) * 1e-9;
+  if (v->heard && seconds > fresh_seconds) tr_text_append(out, ", as last heard %.1f s before", seconds);
+}
+
 // `own`: this host, where there is only one.
 static void append_rank(const tr__job *job, int rank, const char *own, tr_text *out) {
   const tr__rank_view *v = &job->view[rank];
   const int lost = rank == job->control->culprit && job->control->status == TR_ERR_PEER && v->life == TR__RUNNING;
   const char *host = job->hosts.count > 1 ? job->hosts.name[job->hosts.of[rank]] : own;
-  tr_text_append(out, "%srank %d on %s (pid %d): %s", prefix, rank, host, (int)v->pid, lost ? "lost; was " : "");
+  tr_text_append(out, "%srank %d on %s", prefix, rank, host);
+  if (v->pid) tr_text_append(out, " (pid %d)", (int)v->pid);
+  tr_text_append(out, ": %s", lost ? "lost; was " : "");
   if (v->life == TR__UNBORN) {
     tr_text_append(out, "not started\n");
     return;
@@ -124,6 +135,7 @@ static void append_rank(const tr__job *job, int rank, const char *own, tr_text *
     append_age(job, v->wait_since, out);
   } else if (v->life == TR__RUNNING && !lost)
     tr_text_append(out, ", waiting for nobody");
+  append_news(job, v, out);
   tr_text_append(out, "\n");
 }
 

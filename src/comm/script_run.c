@@ -125,10 +125,15 @@ static int grow_arrays(tr__strand *s, const tr__script *script) {
   return flights <= s->room_flights && registers <= s->room_registers && starts <= s->room_starts;
 }
 
-static int grow_scratch(tr__strand *s, size_t least) {
-  size_t nbyte = s->scratch_nbyte ? s->scratch_nbyte : 4096;
-  if (least <= s->scratch_nbyte) return 1;
+size_t tr__scratch_size(size_t least) {
+  size_t nbyte = least ? 4096 : 0;
   while (nbyte < least) nbyte *= 2;
+  return nbyte;
+}
+
+static int grow_scratch(tr__strand *s, size_t least) {
+  size_t nbyte = tr__scratch_size(least);
+  if (least <= s->scratch_nbyte) return 1;
   free(s->scratch);
   s->scratch = aligned_alloc(ALIGN, nbyte);
   s->scratch_nbyte = s->scratch ? nbyte : 0;
@@ -168,13 +173,29 @@ static size_t register_nbyte(const tr__strand *s, int i, size_t longest) {
   return (n * tr_dtype_size(type_of(s, i)) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-// Give registers their places.
-static int place_registers(tr__strand *s) {
+static size_t room_of(const tr__strand *s) {
   size_t used = 0, longest = longest_part(s);
   for (int i = 0; i < s->script->nreg; i++)
     if (!at_home(s, i)) used += register_nbyte(s, i, longest);
-  if (!grow(s, used)) return 0;
-  used = 0;
+  return used;
+}
+
+size_t tr__script_room(tr_request *r) {
+  tr__strand s = {.request = r, .script = r->script};
+  size_t nbyte = 0;
+  if (grow_arrays(&s, s.script)) {
+    cut(&s, 0);
+    cut(&s, 1);
+    nbyte = room_of(&s);
+  }
+  tr__lane_free(&s);
+  return nbyte;
+}
+
+// Give registers their places.
+static int place_registers(tr__strand *s) {
+  if (!grow(s, room_of(s))) return 0;
+  size_t used = 0, longest = longest_part(s);
   for (int i = 0; i < s->script->nreg; i++) {
     char *home = at_home(s, i);
     s->base[i] = home ? home : s->scratch + used;

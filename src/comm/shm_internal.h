@@ -9,13 +9,18 @@
 #include "comm_internal.h"
 #include <string.h>
 
+// How far a piece of work has brought an operation. WAITING: not at all; it is for the rank in r->awaits.
+typedef enum tr__pace { TR__MORE, TR__DONE, TR__WAITING } tr__pace;
+
 typedef struct tr__collective {
   int only_root;                                   // only the root contributes
   void (*post)(tr_request *r, tr__record *record); // optional: instead of the payload and places that all post
   tr_status (*check)(tr_request *r);               // optional: more that must agree, once all records are there
   void (*combine)(tr_request *r);                  // inline: from all payloads to dst
   int (*direct)(const tr_request *r);        // do buffers lie where the direct path needs them? Equal on all ranks
-  int (*work)(tr_request *r);                // direct: one bounded piece; nonzero when all is done
+  tr__pace (*work)(tr_request *r);           // direct: one bounded piece
+  tr__pace (*pull)(tr_request *r);           // optional: the same where others' own memory can be read,
+  size_t pull_least;                         // of contributions of at least so many bytes: fewer are faster staged
   int (*free_to_leave)(const tr_request *r); // direct: nobody uses this rank's buffers, do not wait; NULL: wait
   size_t (*chunk)(const tr_request *r);      // staged: elements per chunk
   // staged: n elements from `at` into this rank's stage; then from all stages; then, when all have done that, from what
@@ -51,12 +56,17 @@ static inline char *tr__shm_dst(const tr_request *r, int index) {
   return r->group->comm->job->arenas + tr__shm_record(r, index)->dst_place;
 }
 
-// Do the sources of all that contribute lie in arenas?
+// Do the sources of all that contribute lie where all can read them: in arenas, or in records?
 static inline int tr__shm_srcs_shared(const tr_request *r, int only_root) {
-  for (int i = only_root ? r->root : 0; i < (only_root ? r->root + 1 : r->group->size); i++)
-    if (tr__shm_record(r, i)->place == TR__PRIVATE) return 0;
+  for (int i = only_root ? r->root : 0; i < (only_root ? r->root + 1 : r->group->size); i++) {
+    uint64_t place = tr__shm_record(r, i)->place;
+    if (!tr__in_arena(place) && place != TR__WITHIN) return 0;
+  }
   return 1;
 }
+
+// Bytes [offset, offset + n) of what lies at a place of the rank with index i, to `to`. 0: it has gone, and is waited for.
+int tr__shm_fetch(tr_request *r, int i, uint64_t place, size_t offset, char *to, size_t n);
 
 // ---- small things
 

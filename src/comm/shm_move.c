@@ -2,8 +2,9 @@
 // Collectives of the shared memory engine that copy.
 //
 //   inline   everybody copies what is meant for it out of the payloads
-//   direct   everybody copies what is meant for it straight from the others' buffers: each byte is read once and written
-//            once. A gather is the reverse where the root's result lies in an arena: everybody writes its block there.
+//   direct   everybody copies what is meant for it straight from the others' buffers, in arenas or in their own memory: each
+//            byte is read once and written once. A gather is the reverse where the root's result lies in an arena: everybody
+//            writes its block there.
 //   staged   through the stages: each byte twice, but for what a rank has for itself
 //
 // Each rank begins with its own block and goes on with that of the next index, so that ranks do not all read the same
@@ -65,13 +66,19 @@ static void move_combine(tr_request *r) {
   }
 }
 
-static const char *contribution(const tr_request *r, int i) {
+// Bytes [offset, offset + n) of rank i's contribution. 0: it has gone.
+static int fetch(tr_request *r, int i, size_t offset, char *to, size_t n) {
   tr__record *record = tr__shm_record(r, i);
-  if (record->place == TR__WITHIN) return (const char *)(record->words + r->group->size + 1);
-  return i == r->group->index ? r->src : tr__shm_src(r, i);
+  if (record->place == TR__WITHIN)
+    tr__shm_copy(to, (const char *)(record->words + r->group->size + 1) + offset, n);
+  else if (i == r->group->index)
+    tr__shm_copy(to, r->src + offset, n);
+  else
+    return tr__shm_fetch(r, i, record->place, offset, to, n);
+  return 1;
 }
 
-static int move_work(tr_request *r) {
+static tr__pace move_work(tr_request *r) {
   size_t left = TR__PIECE;
   int size = r->group->size;
   while (r->block < size && left) {
@@ -81,13 +88,13 @@ static int move_work(tr_request *r) {
       span s = span_of(r, i);
       nbyte = s.nbyte;
       n = tr__smaller(left, nbyte - r->at);
-      if (n) tr__shm_copy(s.dst + r->at, contribution(r, i) + s.from + r->at, n);
+      if (n && !fetch(r, i, s.from + r->at, s.dst + r->at, n)) return TR__WAITING;
     }
     r->at += n;
     left -= n;
     if (r->at == nbyte) r->block++, r->at = 0;
   }
-  return r->block == size;
+  return r->block == size ? TR__DONE : TR__MORE;
 }
 
 static void move_stage_work(tr_request *r, size_t at, size_t n, int half) {
@@ -96,9 +103,11 @@ static void move_stage_work(tr_request *r, size_t at, size_t n, int half) {
     if (!has_for_us(r, i)) continue;
     span s = span_of(r, i);
     if (done >= s.nbyte) continue;
-    const char *src = tr__shm_half(r, i, half) + own;
-    if (i == r->group->index) src = contribution(r, i) + s.from + done;
-    tr__shm_copy(s.dst + done, src, tr__smaller(n * r->width, s.nbyte - done));
+    size_t count = tr__smaller(n * r->width, s.nbyte - done);
+    if (i == r->group->index)
+      fetch(r, i, s.from + done, s.dst + done, count);
+    else
+      tr__shm_copy(s.dst + done, tr__shm_half(r, i, half) + own, count);
   }
 }
 
@@ -128,16 +137,16 @@ static int is_other(const tr_request *r) { return !is_root(r); }
 
 // ---- gather: who copies depends on where the result lies ----------------------------------------
 
-static int pushes(const tr_request *r) { return tr__shm_record(r, r->root)->dst_place != TR__PRIVATE; }
+static int pushes(const tr_request *r) { return tr__in_arena(tr__shm_record(r, r->root)->dst_place); }
 static int gather_direct(const tr_request *r) { return pushes(r) || srcs_shared(r); }
 static int gather_free_to_leave(const tr_request *r) { return pushes(r) ? !is_root(r) : is_root(r); }
 
-static int gather_work(tr_request *r) {
+static tr__pace gather_work(tr_request *r) {
   if (!pushes(r)) return move_work(r);
   size_t n = tr__smaller(TR__PIECE, r->nbyte - r->at);
   tr__shm_copy(tr__shm_dst(r, r->root) + (size_t)r->group->index * r->nbyte + r->at, r->src + r->at, n);
   r->at += n;
-  return r->at == r->nbyte;
+  return r->at == r->nbyte ? TR__DONE : TR__MORE;
 }
 
 // ---- all-to-all of uneven blocks ----------------------------------------------------------------
@@ -145,7 +154,7 @@ static int gather_work(tr_request *r) {
 static void alltoall_v_post(tr_request *r, tr__record *record) {
   size_t size = (size_t)r->group->size, skip = r->start[0] * r->width, nbyte = r->nbyte - skip;
   for (size_t i = 0; i <= size; i++) record->words[i] = r->start[i];
-  record->dst_place = TR__PRIVATE;
+  record->dst_place = TR__NOWHERE;
   record->place = tr__job_place(r->group->comm->job, r->src, r->nbyte);
   if (nbyte > sizeof record->words - (size + 1) * sizeof *record->words) return;
   record->place = TR__WITHIN;
@@ -177,18 +186,24 @@ static int alltoall_v_free_to_leave(const tr_request *r) {
 const tr__collective tr__shm_allgather = {.combine = move_combine,
                                           .direct = srcs_shared,
                                           .work = move_work,
+                                          .pull = move_work,
+                                          .pull_least = TR__READ_LEAST,
                                           .chunk = tr__shm_chunk_whole,
                                           .stage_in = tr__shm_stage_whole,
                                           .stage_work = move_stage_work};
 const tr__collective tr__shm_allgather_v = {.combine = move_combine,
                                             .direct = srcs_shared,
                                             .work = move_work,
+                                            .pull = move_work,
+                                            .pull_least = TR__READ_LEAST,
                                             .chunk = tr__shm_chunk_whole,
                                             .stage_in = tr__shm_stage_whole,
                                             .stage_work = move_stage_work};
 const tr__collective tr__shm_alltoall = {.combine = move_combine,
                                          .direct = srcs_shared,
                                          .work = move_work,
+                                         .pull = move_work,
+                                         .pull_least = TR__READ_LEAST,
                                          .chunk = tr__shm_chunk_block,
                                          .stage_in = tr__shm_stage_blocks,
                                          .stage_work = move_stage_work};
@@ -196,6 +211,7 @@ const tr__collective tr__shm_alltoall_v = {.post = alltoall_v_post,
                                            .check = alltoall_v_check,
                                            .direct = srcs_shared,
                                            .work = move_work,
+                                           .pull = move_work,
                                            .free_to_leave = alltoall_v_free_to_leave,
                                            .chunk = tr__shm_chunk_block,
                                            .stage_in = tr__shm_stage_blocks,
@@ -204,6 +220,8 @@ const tr__collective tr__shm_broadcast = {.only_root = 1,
                                           .combine = move_combine,
                                           .direct = root_src_shared,
                                           .work = move_work,
+                                          .pull = move_work,
+                                          .pull_least = TR__READ_LEAST,
                                           .free_to_leave = is_other,
                                           .chunk = tr__shm_chunk_whole,
                                           .stage_in = tr__shm_stage_whole,
@@ -211,6 +229,8 @@ const tr__collective tr__shm_broadcast = {.only_root = 1,
 const tr__collective tr__shm_gather = {.combine = move_combine,
                                        .direct = gather_direct,
                                        .work = gather_work,
+                                       .pull = gather_work,
+                                       .pull_least = TR__READ_LEAST,
                                        .free_to_leave = gather_free_to_leave,
                                        .chunk = tr__shm_chunk_whole,
                                        .stage_in = tr__shm_stage_whole,
@@ -219,6 +239,8 @@ const tr__collective tr__shm_scatter = {.only_root = 1,
                                         .combine = move_combine,
                                         .direct = root_src_shared,
                                         .work = move_work,
+                                        .pull = move_work,
+                                        .pull_least = TR__READ_LEAST,
                                         .free_to_leave = is_other,
                                         .chunk = tr__shm_chunk_block,
                                         .stage_in = tr__shm_stage_blocks,

@@ -61,7 +61,7 @@ tr_status tr__strands_create(tr_group *g) {
   return status;
 }
 
-static void destroy_lane(tr__strand *s) {
+void tr__lane_free(tr__strand *s) {
   for (int side = 0; side < 2; side++) free(s->cut[side].at);
   free(s->flight);
   free(s->base);
@@ -75,7 +75,7 @@ void tr__strands_destroy(tr_group *g, int leave) {
   tr_group *const leans_on[] = {all->shadow, all->local_group[0], all->local_group[1]};
   for (int i = 0; i < 3; i++)
     if (leans_on[i]) leave ? tr_group_destroy(leans_on[i]) : tr__group_free(leans_on[i]);
-  for (int l = 0; l < TR__LANES; l++) destroy_lane(&all->lane[l]);
+  for (int l = 0; l < TR__LANES; l++) tr__lane_free(&all->lane[l]);
   while (all->scripts) {
     tr__script *next = all->scripts->next;
     tr__script_free(all->scripts);
@@ -118,8 +118,7 @@ static tr_status choose(const tr_request *r, const tr__script **out) {
   return TR_OK;
 }
 
-// Into how many strands a message is cut: pieces on the wire are long enough, but several are under way.
-static uint32_t strands_of(const tr_request *r) {
+uint32_t tr__script_strands(const tr_request *r) {
   const tr__algorithm *a = r->script->algorithm;
   size_t size = (size_t)r->group->size, n = r->nelem * r->width;
   int vector = tr__is_vector(r->kind);
@@ -137,7 +136,7 @@ static uint32_t strands_of(const tr_request *r) {
 tr_status tr__script_begin(tr_request *r) {
   tr__strands *all = r->group->strands;
   TR_TRY(choose(r, &r->script));
-  r->chunks = strands_of(r);
+  r->chunks = tr__script_strands(r);
   r->strand = all->next;
   all->next += r->chunks;
   for (int what = 0; what < TR__LOCALS; what++) {

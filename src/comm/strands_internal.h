@@ -66,6 +66,11 @@ typedef struct tr__strands {
   uint64_t summed; // elements
 } tr__strands;
 
+void tr__lane_free(tr__strand *lane);
+// Into how many strands a message is cut: pieces on the wire are long enough, but several are under way.
+uint32_t tr__script_strands(const tr_request *r);
+size_t tr__script_room(tr_request *r); // scratch of its strands; of a request with script and chunks, in no list
+size_t tr__scratch_size(size_t least); // that a lane takes for so much
 tr__script *tr__script_build(const tr__algorithm *algorithm, tr__kind kind, int size, int index, int root, int local);
 
 #endif

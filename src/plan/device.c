@@ -27,6 +27,7 @@ static const tr_option device_rows[] = {
     TEXT("like", AT(like), "The device whose efficiencies hold for this one too."),
     REAL("peak.bf16", AT(peak_bf16), "0", 0, 1e6, "TFLOP/s", "Dense bf16 or fp16 products."),
     REAL("peak.fp8", AT(peak_fp8), "0", 0, 1e6, "TFLOP/s", "Dense fp8 products; 0: none."),
+    REAL("peak.f32", AT(peak_f32), "0", 0, 1e6, "TFLOP/s", "f32 products; 0: not known."),
     TEXT("peak.source", AT(source_peak), "Where the section's figures are from."),
     REAL("memory.size", AT(memory_gib), "0", 0, 1e5, "GiB", "Memory of the device; data sheets say GB."),
     REAL("memory.bandwidth", AT(memory_gbs), "0", 0, 1e6, "GB/s", "Its bandwidth."),
@@ -34,6 +35,7 @@ static const tr_option device_rows[] = {
     TEXT("memory.source", AT(source_memory), "Where the section's figures are from."),
     REAL("link.bandwidth", AT(link_gbs), "0", 0, 1e5, "GB/s", "Links between devices, each way."),
     REAL("link.sum_gain", AT(link_fused), "1", 1, 4, "", "What sums gain from reduction in the switch."),
+    REAL("link.processors", AT(link_share), "0", 0, 0.9, "", "Share of the processor that a running collective occupies."),
     COUNT("link.devices", AT(link_domain), "8", 1, 1 << 20, "devices", "Devices that the links join."),
     TEXT("link.source", AT(source_link), "Where the section's figures are from."),
     REAL("network.bandwidth", AT(network_gbit), "0", 0, 1e5, "Gbit/s", "Network per device, each way."),
@@ -41,7 +43,7 @@ static const tr_option device_rows[] = {
     REAL("power", AT(power_w), "0", 0, 1e5, "W", "Board power; 0: not known."),
     REAL("price", AT(price_hour), "0", 0, 1e4, "per hour", "Price of an hour; 0: not known."),
     TEXT("fit.source", AT(source_fit), "How the efficiencies were found."),
-#define FIT_FIRST 18
+#define FIT_FIRST 19
     REAL("fit.matmul", AT(fit.matmul), "0.72", 0.01, 1.2, "", "Share of the bf16 peak of large products."),
     REAL("fit.matmul_fp8", AT(fit.matmul_fp8), "0.62", 0.01, 1.2, "", "Share of the fp8 peak of large products."),
     REAL("fit.tile", AT(fit.tile_mi), "2", 0, 64, "Mi elements", "m x n at which a product reaches half its rate."),
@@ -49,12 +51,12 @@ static const tr_option device_rows[] = {
     REAL("fit.attention", AT(fit.attention), "0.5", 0.01, 1.2, "", "Share of the bf16 peak of fused attention."),
     REAL("fit.attention_early", AT(fit.attention_early), "0.3", 0.01, 1.2, "", "The same, kernels written for the generation before."),
     REAL("fit.scores", AT(fit.scores), "0.9", 0.1, 10, "", "Passes over the scores of attention that is not fused, against the usual."),
-    REAL("fit.memory", AT(fit.memory), "0.65", 0.05, 1.2, "", "Share of the memory bandwidth of elementwise kernels."),
+    REAL("fit.memory", AT(fit.memory), "0.65", 0.05, 1, "", "Share of the memory bandwidth of elementwise kernels."),
     REAL("fit.passes", AT(fit.passes), "9", 4, 40, "", "Passes over a layer's wide tensors in programs that fuse little."),
     REAL("fit.touch", AT(fit.touch), "2", 0, 80, "bytes", "Moved per parameter and micro-batch: weights read, gradients added up."),
     REAL("fit.layer", AT(fit.layer_us), "1200", 0, 20000, "us", "Host time of a layer's forward pass."),
     REAL("fit.expert_layer", AT(fit.expert_layer_us), "3000", 0, 40000, "us", "The same of a layer with experts."),
-    REAL("fit.link", AT(fit.link), "0.65", 0.05, 0.95, "", "Share of the links' bandwidth that collectives reach."),
+    REAL("fit.link", AT(fit.link), "0.78", 0.6, 0.95, "", "Share of the links' bandwidth that collectives reach."),
     REAL("fit.link_latency", AT(fit.link_us), "80", 0, 2000, "us", "Time of a collective besides its bytes."),
     REAL("fit.network", AT(fit.network), "0.9", 0.05, 0.98, "", "Share of the network that collectives reach."),
     REAL("fit.network_latency", AT(fit.network_us), "35", 0, 5000, "us", "The same between hosts, per doubling of hosts."),
@@ -72,12 +74,20 @@ static const tr_option device_rows[] = {
 
 static const tr_option cluster_rows[] = {
     TEXT("name", IN(name), "The cluster's name."),
-    TEXT("device", IN(device_name), "Its device: a preset's name or a file."),
     TEXT("source", IN(source), "Where the figures are from."),
     COUNT("hosts", IN(hosts), "1", 1, 1 << 20, "hosts", "Machines."),
     COUNT("host_devices", IN(host_devices), "8", 1, 4096, "devices", "Devices of a machine."),
     COUNT("link_devices", IN(domain), "0", 0, 1 << 20, "devices", "Devices joined by fast links; 0: those of a host, or of the device's link domain where that is larger."),
     REAL("network", IN(network_gbit), "0", 0, 1e5, "Gbit/s", "Network per device; 0: the device's."),
+    COUNT("fabric.leaf_hosts", IN(fabric.leaf_hosts), "0", 0, 1 << 20, "hosts", "Hosts below one leaf switch (of a rail); 0: all."),
+    COUNT("fabric.pod_hosts", IN(fabric.pod_hosts), "0", 0, 1 << 20, "hosts", "Hosts below one set of spines; 0: all."),
+    REAL("fabric.leaf_oversubscription", IN(fabric.leaf_oversubscription), "1", 1, 1000, "", "Ports of hosts per port that leaves their leaf."),
+    REAL("fabric.pod_oversubscription", IN(fabric.pod_oversubscription), "1", 1, 1000, "", "Ports of hosts per port that leaves their pod."),
+    REAL("fabric.congestion", IN(fabric.congestion), "1", 1, 100, "", "The fullest link above the leaves against an even spread."),
+    {.path = "fabric.rails", .type = TR_OPTION_BOOL, .offset = IN(fabric.rails), .def = "no", .help = "Each port of a host has leaves of its own."},
+    REAL("fabric.host_mtbf", IN(fabric.host_mtbf), "0", 0, 1e8, "h", "Hours between failures of a host as a whole; 0: not known."),
+    REAL("fabric.switch_mtbf", IN(fabric.switch_mtbf), "0", 0, 1e8, "h", "Hours between failures of a leaf switch; 0: not known."),
+    TEXT("fabric.source", IN(fabric.source), "Where the section's figures are from."),
     REAL("mtbf", IN(mtbf_hours), "50000", 1, 1e8, "h", "Hours between failures of one device with its share of the host."),
     REAL("storage", IN(storage_gbs), "100", 0.001, 1e6, "GB/s", "What all hosts together write to storage."),
     REAL("price", IN(price_hour), "0", 0, 1e4, "per hour", "Price of a device's hour; 0: the device's."),
@@ -131,15 +141,16 @@ static void forget(reading *r) {
   free(r);
 }
 
-// `section`: what the caller reads himself, NULL: none.
-static tr_status read(const char *path, const tr_option *rows, size_t n, const char *section, reading **out) {
+// Reads a file, or the entries of `map` if it is not NULL. `sections`: what the caller reads himself, up to NULL.
+static tr_status read(const char *path, const tr_yaml_node *map, const tr_option *rows, size_t n,
+                      const char *const *sections, reading **out) {
   tr_yaml *yaml = NULL;
   reading *r = calloc(1, sizeof *r);
   if (!r) return tr_error(TR_ERR_MEMORY, "no memory to read %s", path);
   tr_status status = tr_options_create(rows, n, &r->device, &r->options);
-  if (status == TR_OK && section) status = tr_options_allow_subtree(r->options, section);
-  if (status == TR_OK) status = tr_yaml_load(path, &yaml);
-  if (status == TR_OK) status = tr_options_apply_yaml(r->options, yaml);
+  for (; status == TR_OK && *sections; sections++) status = tr_options_allow_subtree(r->options, *sections);
+  if (status == TR_OK && !map) status = tr_yaml_load(path, &yaml);
+  if (status == TR_OK) status = map ? tr_options_apply_map(r->options, map) : tr_options_apply_yaml(r->options, yaml);
   if (status < 0)
     forget(r);
   else
@@ -166,18 +177,27 @@ static tr_status check_device(const reading *r, const char *file) {
   return TR_OK;
 }
 
+static tr_status load_device(const char *name, int depth, tr_device *out);
+// Efficiencies that a description does not give itself are those of the device that it is like.
+static void inherit(reading *r, const tr_device *like) {
+  for (size_t i = FIT_FIRST; i < sizeof device_rows / sizeof *device_rows; i++) {
+    size_t at = device_rows[i].offset;
+    if (!tr_options_is_set(r->options, device_rows[i].path))
+      memcpy((char *)&r->device + at, (const char *)like + at, sizeof(double));
+  }
+}
+
 // `depth` bounds chains of "like".
-static tr_status load_device(const char *name, int depth, tr_device *out) {
-  char path[PATH_LIMIT];
+static tr_status read_device(const char *path, const tr_yaml_node *map, int depth, tr_device *out) {
+  static const char *const none[] = {NULL};
   reading *r;
-  TR_TRY(find("device", "devices", name, path));
-  TR_TRY(read(path, device_rows, sizeof device_rows / sizeof *device_rows, NULL, &r));
+  TR_TRY(read(path, map, device_rows, sizeof device_rows / sizeof *device_rows, none, &r));
   tr_status status = check_device(r, path);
   if (status == TR_OK && *r->device.like) {
     tr_device like = {0};
     status = depth == 0 ? tr_options_error(r->options, "like", "'%.80s' leads back here", r->device.like)
                         : load_device(r->device.like, depth - 1, &like);
-    if (status == TR_OK) r->device.fit = like.fit;
+    if (status == TR_OK) inherit(r, &like);
     tr_device_unload(&like);
   }
   if (status < 0) {
@@ -189,36 +209,79 @@ static tr_status load_device(const char *name, int depth, tr_device *out) {
   return TR_OK;
 }
 
-tr_status tr_device_load(const char *name, tr_device *out) { return load_device(name, 4, out); }
+static tr_status load_device(const char *name, int depth, tr_device *out) {
+  char path[PATH_LIMIT];
+  TR_TRY(find("device", "devices", name, path));
+  return read_device(path, NULL, depth, out);
+}
+
+enum { LIKE_MOST = 4 };
+tr_status tr_device_load(const char *name, tr_device *out) { return load_device(name, LIKE_MOST, out); }
 
 void tr_device_unload(tr_device *device) {
   forget(device->owned);
   *device = (tr_device){0};
 }
 
+static tr_status check_fabric(const reading *r, const char *file) {
+  const tr_fabric *f = &r->cluster.fabric;
+  int given =
+      f->leaf_hosts || f->pod_hosts || f->rails || f->congestion > 1 || f->host_mtbf > 0 || f->switch_mtbf > 0;
+  if (given) TR_TRY(need(r->options, "fabric.source", file));
+  if (f->pod_hosts > 0 && f->leaf_hosts > 0 && f->pod_hosts % f->leaf_hosts != 0)
+    return tr_options_error(r->options, "fabric.pod_hosts", "%lld is no multiple of fabric.leaf_hosts, %lld",
+                            (long long)f->pod_hosts, (long long)f->leaf_hosts);
+  if (f->leaf_oversubscription > 1 && f->leaf_hosts == 0)
+    return tr_options_error(r->options, "fabric.leaf_oversubscription",
+                            "needs fabric.leaf_hosts to say what is below");
+  if (f->pod_oversubscription > 1 && f->pod_hosts == 0)
+    return tr_options_error(r->options, "fabric.pod_oversubscription", "needs fabric.pod_hosts to say what is below");
+  return TR_OK;
+}
+
+// A name, or the device itself as a map.
+static tr_status read_cluster_device(const reading *r, const char *path, tr_device *out) {
+  const tr_yaml_node *node = tr_options_subtree(r->options, "device");
+  if (!node) return tr_error(TR_ERR_CONFIG, "%s: device is missing", path);
+  if (node->kind == TR_YAML_MAP) return read_device(path, node, LIKE_MOST, out);
+  if (node->kind == TR_YAML_SCALAR) return tr_device_load(node->value, out);
+  return tr_error(TR_ERR_CONFIG, "%s:%d:%d: device is a name, or a map with what a device's file has", node->file,
+                  node->line, node->column);
+}
+
+// What was measured there takes the place of what the device says.
+static tr_status read_measured(const reading *r, tr_cluster *c) {
+  const tr_yaml_node *links = tr_options_subtree(r->options, "links"),
+                     *kernels = tr_options_subtree(r->options, "kernels");
+  if (links) TR_TRY(tr__measured_links(links, c));
+  return kernels ? tr__measured_kernels(kernels, c) : TR_OK;
+}
+
 tr_status tr_cluster_load(const char *name, tr_cluster *out) {
-  static const char *const needed[] = {"name", "device", "hosts", "host_devices", "source"};
+  static const char *const needed[] = {"name", "hosts", "host_devices", "source"};
+  static const char *const sections[] = {"device", "links", "kernels", NULL};
   char path[PATH_LIMIT];
   reading *r;
   tr_device device;
   TR_TRY(find("cluster", "clusters", name, path));
-  TR_TRY(read(path, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, "links", &r));
+  TR_TRY(read(path, NULL, cluster_rows, sizeof cluster_rows / sizeof *cluster_rows, sections, &r));
   tr_status status = TR_OK;
   for (size_t i = 0; i < sizeof needed / sizeof *needed && status == TR_OK; i++)
     status = need(r->options, needed[i], path);
-  if (status == TR_OK) status = tr_device_load(r->cluster.device_name, &device);
+  if (status == TR_OK) status = check_fabric(r, path);
+  if (status == TR_OK) status = read_cluster_device(r, path, &device);
   if (status < 0) {
     forget(r);
     return status;
   }
   tr_cluster c = r->cluster, standard = tr_cluster_of(&device, c.hosts * c.host_devices, c.host_devices);
   c.device = device;
+  c.device_name = device.name;
   c.owned = r;
   if (c.domain == 0) c.domain = standard.domain;
   if (c.network_gbit == 0) c.network_gbit = standard.network_gbit;
   if (c.price_hour == 0) c.price_hour = device.price_hour;
-  const tr_yaml_node *links = tr_options_subtree(r->options, "links");
-  if (links) status = tr__measured_links(links, &c);
+  status = read_measured(r, &c);
   if (status < 0) {
     tr_cluster_unload(&c);
     return status;
@@ -229,6 +292,7 @@ tr_status tr_cluster_load(const char *name, tr_cluster *out) {
 
 void tr_cluster_unload(tr_cluster *cluster) {
   tr_device_unload(&cluster->device);
+  free(cluster->kernels.row);
   forget(cluster->owned);
   *cluster = (tr_cluster){0};
 }

@@ -85,7 +85,7 @@ static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
 }
 
 void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_COUNT]) {
-  states(p, tr__stage_params(p, w, 0), item);
+  states(p, tr__fullest_params(p, w), item);
 }
 
 // `flight`: layers' worth of activations alive at once.

@@ -18,6 +18,8 @@ tr_law_noise tr_law_noise_from(double small, double small_square, double large, 
   return out;
 }
 
+double tr_law_critical_tokens(double loss) { return 2e8 / pow(loss, 1 / 0.21); }
+
 double tr_law_steps_factor(double batch, double critical) { return 1 + critical / batch; }
 
 double tr_law_samples_factor(double batch, double critical) { return 1 + batch / critical; }

@@ -105,44 +105,77 @@ static pass elementwise(const scope *s, double ffn) {
 }
 
 // Rows of a rank's experts, grouped by expert: `active` copies of each token, spread over all experts. The others wait for the
-// rank that gets the most.
+// rank that gets the most. Besides products, rows are put in the experts' order and back, and activated.
 static pass expert_products(const scope *s) {
   const tr_workload *w = s->w;
   double rows = s->tokens * (double)w->active / s->tp * fmax(w->imbalance, 1);
   double each = rows * (double)s->p->ep / (double)w->experts;
   pass sum = mlp(s, (double)w->expert_ffn, rows);
   double slow = (each + 128) / each / s->fit->grouped;
-  double moved = rows * s->h * 2 * 6 / s->bytes_rate; // put in the experts' order and back
+  double moved = (rows * s->h * 2 * 6 + rows * (double)w->expert_ffn * 2 * (w->gated ? 3 : 2)) / s->bytes_rate;
   return (pass){sum.forward * slow + moved, sum.backward * slow + 2 * moved, sum.weights * slow};
-}
-
-static double swap(const scope *s) {
-  if (s->p->ep <= 1) return 0;
-  double rows = s->tokens * (double)s->w->active / s->tp;
-  tr__links group = tr__links_of(s->c, s->p->ep, 1);
-  return tr__swap_time(s->c, group, rows * s->h * 2, s->w);
 }
 
 // ---- collectives of a layer
 
 // Sums over tensor-parallel ranks, two in each direction; cut along the sequence, a gather and a reduction each.
-static double tensor_traffic(const scope *s, double sums) {
-  if (s->p->tp <= 1) return 0;
-  tr__links group = tr__links_of(s->c, s->p->tp, 1);
-  double bytes = s->tokens * s->h * 2;
-  double one = s->p->sequence_parallel ? 2 * tr__gather_time(s->c, group, bytes) : tr__sum_time(s->c, group, bytes);
-  int hides = s->p->hides_tp && !group.crosses; // copies between hosts are not cut into the products' tiles
-  return sums * one * (hides ? 1 - s->fit->hide_tp : 1);
+tr__call tr__tensor_call(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  tr__links group = tr__links_of(c, tr__group_of(p, TR__OVER_TP, 1, INFINITY));
+  double bytes = s.tokens * s.h * 2;
+  if (!p->sequence_parallel) return tr__sum(c, group, bytes);
+  tr__call one = tr__gather(c, group, bytes);
+  one.bytes *= 2, one.latency *= 2, one.seconds *= 2;
+  return one;
 }
 
-// Keys and values travel round the context-parallel ring beside the layer that uses them; what is longer than a share of it
-// sticks out.
+// Where a layer has experts, they are not cut over tp: attention alone is, and experts that all tokens visit.
+double tr__tensor_sums(const tr_plan *p, const tr_workload *w, int experts) {
+  double forward = experts && w->shared == 0 ? 1 : 2;
+  double again = p->recompute == TR_PLAN_RECOMPUTE_FULL ? 1 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 0.5 : 0;
+  return forward * (2 + again);
+}
+
+// Copies inside the host run beside the tiles of products; not between hosts, and not where tokens leave for experts.
+static double tensor_traffic(const scope *s, double sums, int experts) {
+  if (s->p->tp <= 1 || sums <= 0) return 0;
+  tr__call one = tr__tensor_call(s->p, s->w, s->c);
+  int hides = s->p->hides_tp && !one.group.crosses && !experts;
+  return sums * one.seconds * (hides ? 1 - s->fit->hide_tp : 1);
+}
+
+// Keys and values, which travel round the context-parallel ring.
+tr__call tr__context_call(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  tr__links group = tr__links_of(c, tr__group_of(p, TR__OVER_CP, 1, INFINITY));
+  return tr__gather(c, group,
+                    4 * (double)(p->micro * p->sequence) * (double)(w->heads_kv * w->head_dim) / (double)p->tp);
+}
+
+double tr__context_rounds(const tr_plan *p) { return p->recompute == TR_PLAN_RECOMPUTE_FULL ? 4 : 3; }
+
+// They travel beside the layer that uses them; what is longer than a share of it sticks out.
 static double context_traffic(const scope *s, double layer) {
   if (s->p->cp <= 1) return 0;
-  tr__links group = tr__links_of(s->c, s->p->cp, s->p->tp);
-  double bytes = 4 * (double)(s->p->micro * s->p->sequence) * (double)(s->w->heads_kv * s->w->head_dim) / s->tp;
-  double time = tr__gather_time(s->c, group, bytes);
+  double time = tr__context_call(s->p, s->w, s->c).seconds;
   return fmax(time - 0.4 * layer, 0.1 * time);
+}
+
+tr__call tr__expert_call(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  scope s = scope_of(p, w, c);
+  double rows = s.tokens * (double)w->active / s.tp;
+  tr__links group = tr__links_of(c, tr__group_of(p, TR__OVER_EXPERTS, 1, (double)p->ep));
+  return tr__swap(c, group, rows * s.h * 2, w);
+}
+
+// Tokens go to their experts and back in each direction.
+double tr__expert_rounds(const tr_plan *p) {
+  return p->recompute == TR_PLAN_RECOMPUTE_FULL || p->recompute == TR_PLAN_RECOMPUTE_EXPERTS ? 6 : 4;
+}
+
+static double expert_traffic(const scope *s) {
+  if (s->p->ep <= 1) return 0;
+  double hidden = s->p->hides_ep ? s->fit->hide_ep * (1 - s->c->device.link_share) : 0;
+  return tr__expert_rounds(s->p) * tr__expert_call(s->p, s->w, s->c).seconds * (1 - hidden);
 }
 
 // Weights are read by each product, and gradients added to their sums, once per micro-batch whatever its size.
@@ -190,13 +223,14 @@ tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluste
   out.backward = least + touched(&s, experts);
   out.weights = least * (products.weights + expert.weights) / backward + touched(&s, experts);
   int full = p->recompute == TR_PLAN_RECOMPUTE_FULL;
-  out.tp = tensor_traffic(&s, p->hides_input_grads && !p->hides_tp ? 2 + 2 * UNHIDDEN : 4);
-  out.tp_again = tensor_traffic(&s, full ? 2 : p->recompute == TR_PLAN_RECOMPUTE_HALF ? 1 : 0);
+  tr_plan first = *p;
+  first.recompute = TR_PLAN_RECOMPUTE_NONE;
+  double sums = tr__tensor_sums(p, w, experts), again = sums - tr__tensor_sums(&first, w, experts);
+  double hidden = p->hides_input_grads && !p->hides_tp ? (1 - UNHIDDEN) / 2 : 0; // of the backward half
+  out.tp = tensor_traffic(&s, (sums - again) * (1 - hidden), experts);
+  out.tp_again = tensor_traffic(&s, again, experts);
   out.cp = context_traffic(&s, out.forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out.backward / 2);
-  if (experts) {
-    double rounds = full || p->recompute == TR_PLAN_RECOMPUTE_EXPERTS ? 6 : 4;
-    out.ep = rounds * swap(&s) * (p->hides_ep ? 1 - s.fit->hide_ep : 1);
-  }
+  if (experts) out.ep = expert_traffic(&s);
   return out;
 }
 

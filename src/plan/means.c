@@ -16,6 +16,7 @@ static const struct {
     [TR_MEANS_ZERO2] = {"ZeRO 2", "and gradients"},
     [TR_MEANS_ZERO3] = {"ZeRO 3", "and weights"},
     [TR_MEANS_ZERO3_RECOMPUTE] = {"ZeRO 3, recompute", "and compute activations again"},
+    [TR_MEANS_EXPERTS] = {"experts", "each device has some of the experts, and shares out optimizer states"},
     [TR_MEANS_TENSOR] = {"tensor", "every layer cut over devices with fast links"},
     [TR_MEANS_PIPELINE] = {"pipeline", "layers dealt out to devices"},
     [TR_MEANS_TENSOR_PIPELINE] = {"tensor, pipeline", "both, beside data parallelism"},
@@ -32,6 +33,7 @@ static int shares(tr_means m) { return m > TR_MEANS_RECOMPUTE && m < TR_MEANS_AL
 
 static int zero_of(tr_means m) {
   if (m == TR_MEANS_ZERO3_RECOMPUTE) return 3;
+  if (m == TR_MEANS_EXPERTS) return 1;
   return m >= TR_MEANS_ZERO1 && m <= TR_MEANS_ZERO3 ? 1 + (int)m - (int)TR_MEANS_ZERO1 : 0;
 }
 
@@ -45,7 +47,8 @@ static void fix(tr_means means, const tr_means_job *job, tr_search_options *o) {
   int again = means == TR_MEANS_RECOMPUTE || means == TR_MEANS_ZERO3_RECOMPUTE;
   if (!has_tensor(means)) o->fixed.tp = 1;
   if (!has_pipeline(means)) o->fixed.pp = 1;
-  o->fixed.cp = o->fixed.ep = 1;
+  o->fixed.cp = 1;
+  if (means != TR_MEANS_EXPERTS) o->fixed.ep = 1;
   o->fixed_zero = zero_of(means);
   o->fixed_recompute = again ? TR_PLAN_RECOMPUTE_FULL : TR_PLAN_RECOMPUTE_NONE;
 }
@@ -54,6 +57,7 @@ static void fix(tr_means means, const tr_means_job *job, tr_search_options *o) {
 // left to the search.
 static int counts(tr_means means, const tr_plan *p, const tr_cluster *c) {
   if (means == TR_MEANS_ALL) return 1;
+  if ((p->ep > 1) != (means == TR_MEANS_EXPERTS)) return 0;
   return (p->tp > 1) == has_tensor(means) && p->tp <= c->domain && (p->pp > 1) == has_pipeline(means);
 }
 
@@ -110,17 +114,23 @@ static span span_of(tr_means m, const tr_workload *w, const tr_cluster *c, int64
                 all ? context : 1, all || has_pipeline(m) ? w->layers : 1};
 }
 
-// Of the plan with any of its ZeRO stages.
-static double bytes_of(tr_plan p, const tr_workload *w, const tr_cluster *c, int64_t devices, int all) {
+// Of the plan with any degree of experts that is a plan of the means, and, for `all`, any ZeRO stage.
+static double bytes_of(tr_means means, tr_plan p, const tr_workload *w, const tr_cluster *c, int64_t devices) {
+  const int all = means == TR_MEANS_ALL;
+  const int64_t experts = w->experts > 0 ? w->experts : 1;
   double least = NAN;
   p.dp = devices / (p.tp * p.pp * p.cp);
   p.batch = p.dp * p.pp;
   p.sequence_parallel = p.tp > 1;
-  for (int zero = all ? 0 : p.zero; zero <= (all ? 3 : p.zero); zero++) {
-    tr_footprint m;
-    p.zero = zero;
-    tr_predict_memory(&p, w, c, &m);
-    least = fmin(least, m.process);
+  for (p.ep = 1; p.ep <= experts; p.ep++) {
+    if (experts % p.ep || p.dp * p.cp * p.tp % p.ep || !counts(means, &p, c)) continue;
+    for (int zero = all ? 0 : p.zero, last = all ? 3 : p.zero; zero <= last; zero++) {
+      tr_footprint m;
+      tr_plan one = p;
+      one.zero = zero;
+      tr_predict_memory(&one, w, c, &m);
+      least = fmin(least, m.process);
+    }
   }
   return least;
 }
@@ -133,14 +143,14 @@ double tr_means_bytes(tr_means means, const tr_workload *w, const tr_cluster *c,
   double least = NAN;
   fix(means, &(tr_means_job){.sequence = sequence, .batch = 1}, &o);
   tr_plan p = o.fixed;
-  p.vpp = p.ep = p.micro = 1;
+  p.vpp = p.micro = 1;
   p.zero = o.fixed_zero;
   p.recompute = all ? TR_PLAN_RECOMPUTE_FULL : (tr_plan_recompute)o.fixed_recompute;
   for (p.tp = 1; p.tp <= most.tp && p.tp <= w->heads; p.tp++)
     for (p.cp = 1; p.cp <= most.cp; p.cp++)
       for (p.pp = 1; p.pp <= most.pp && p.tp * p.cp * p.pp <= devices; p.pp++) {
-        if (devices % (p.tp * p.cp * p.pp) || w->heads % p.tp || sequence % p.cp || !counts(means, &p, c)) continue;
-        least = fmin(least, bytes_of(p, w, c, devices, all));
+        if (devices % (p.tp * p.cp * p.pp) || w->heads % p.tp || sequence % p.cp) continue;
+        least = fmin(least, bytes_of(means, p, w, c, devices));
       }
   return least;
 }

@@ -6,7 +6,8 @@
 enum { DEGREE_MOST = 1 << 28 };
 
 void tr_plan_init(tr_plan *plan) {
-  *plan = (tr_plan){.tp = 1,
+  *plan = (tr_plan){.map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP},
+                    .tp = 1,
                     .pp = 1,
                     .vpp = 1,
                     .dp = 1,
@@ -52,6 +53,10 @@ tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster
                 {"dp", p->dp},       {"cp", p->cp},       {"ep", p->ep},
                 {"micro", p->micro}, {"batch", p->batch}, {"sequence", p->sequence}};
   for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) TR_TRY(in_range(degree[i].name, degree[i].value));
+  unsigned seen = 0;
+  for (int i = 0; i < TR_AXIS_COUNT; i++) seen |= p->map[i] < TR_AXIS_COUNT ? 1u << p->map[i] : 0;
+  if (seen != (1u << TR_AXIS_COUNT) - 1)
+    return tr_error(TR_ERR_PLAN, "map names an axis twice; it must order tp, cp, dp and pp");
   if (p->zero < 0 || p->zero > 3) return tr_error(TR_ERR_PLAN, "zero is %d; it must be 0 to 3", p->zero);
   double devices = (double)p->tp * (double)p->pp * (double)p->dp * (double)p->cp;
   if (devices > (double)(c->hosts * c->host_devices))

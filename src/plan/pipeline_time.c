@@ -203,14 +203,27 @@ static void put_times(const tr_plan *p, const tr_workload *w, const tr_cluster *
   tr__finish_step(p, w, c, rest, out);
 }
 
+static void rank_memory(const steps *s, int64_t rank, tr_footprint *out) {
+  tr__rank_memory(s->p, s->w, s->c, rank, s->last.peak[rank] * s->layers[rank], out);
+}
+
 static void put_memory(const steps *s, tr_prediction *out) {
   out->memory = (tr_footprint){.total = -1};
   for (int64_t rank = 0; rank < s->p->pp; rank++) {
     tr_footprint one;
-    tr__rank_memory(s->p, s->w, s->c, rank, s->last.peak[rank] * s->layers[rank], &one);
+    rank_memory(s, rank, &one);
     if (one.total > out->memory.total) out->memory = one;
   }
   out->fits = out->memory.process <= s->c->device.memory_gib * 1073741824.0;
+}
+
+tr_status tr_predict_rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *rank) {
+  steps s;
+  if (p->pp == 1) return tr_predict_stage_memory(p, w, c, 0, rank), TR_OK;
+  tr_status status = open_steps(p, w, c, &s);
+  for (int64_t i = 0; i < p->pp && status == TR_OK; i++) rank_memory(&s, i, &rank[i]);
+  close_steps(&s);
+  return status;
 }
 
 tr_status tr_predict_simulated(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_prediction *out) {

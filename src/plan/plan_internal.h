@@ -5,28 +5,65 @@
 #define TRIREME_PLAN_INTERNAL_H
 
 #include "trireme/base/yaml.h"
+#include "trireme/mesh/mesh.h"
 #include "trireme/plan/predict.h"
 
 // Puts what was measured into a cluster that is read (its list `links`).
 tr_status tr__measured_links(const tr_yaml_node *list, tr_cluster *cluster);
+tr_status tr__measured_kernels(const tr_yaml_node *map, tr_cluster *cluster); // its map `kernels`
+
+// ---- where groups lie (place.c)
+
+typedef struct tr__run {
+  double degree, stride;
+} tr__run;
+typedef struct tr__group {
+  int n;
+  tr__run run[TR_AXIS_COUNT];
+} tr__group;
+
+int64_t tr__degree(const tr_plan *plan, tr_axis axis);
+double tr__stride(const tr_plan *plan, tr_axis axis); // ranks between neighbours along the axis
+// Members of the group over `axes` (bits 1 << tr_axis), in the map's order: `most` of them, every `skip`th.
+tr__group tr__group_of(const tr_plan *plan, unsigned axes, double skip, double most);
+enum {
+  TR__OVER_TP = 1 << TR_AXIS_TP,
+  TR__OVER_CP = 1 << TR_AXIS_CP,
+  TR__OVER_REPLICAS = 1 << TR_AXIS_CP | 1 << TR_AXIS_DP,                 // that share a dense parameter
+  TR__OVER_EXPERTS = 1 << TR_AXIS_TP | 1 << TR_AXIS_CP | 1 << TR_AXIS_DP // that experts are folded over
+};
+
+// Every order of the axes that makes a difference, the plan's own first; how many.
+enum { TR__ORDERS = 24 };
+int tr__orders(const tr_plan *plan, tr_axis out[TR__ORDERS][TR_AXIS_COUNT]);
 
 // A group of ranks as the links see it: how many, and how many of them share one domain of fast links.
 typedef struct tr__links {
   double ranks, near;
-  int crosses; // leaves the domain
+  double ring_slow, swap_slow; // what the links above the leaves leave of a port: its rate over these
+  int crosses;                 // leaves the domain
+  int above;                   // of leaves (1), of pods (2)
 } tr__links;
 
-// `degree` ranks that are `stride` ranks apart.
-tr__links tr__links_of(const tr_cluster *cluster, int64_t degree, int64_t stride);
-// Every rank ends up with (or starts from) `bytes` in all: a gather, or a reduction to shards.
-double tr__gather_time(const tr_cluster *cluster, tr__links group, double bytes);
-double tr__sum_time(const tr_cluster *cluster, tr__links group, double bytes); // all-reduce
+tr__links tr__links_of(const tr_cluster *cluster, tr__group group);
+tr__links tr__stage_links(const tr_plan *plan, const tr_cluster *cluster);
+
+// ---- what collectives cost (collective_cost.c)
+
+typedef struct tr__call {
+  tr__links group;
+  double payload;          // bytes that are gathered, summed, exchanged or sent in all
+  double bytes;            // that leave a rank, over the tier that decides
+  double latency, seconds; // of one call
+} tr__call;
+// Every rank ends up with (or, summed to shards, starts from) `bytes` in all.
+tr__call tr__gather(const tr_cluster *cluster, tr__links group, double bytes);
+tr__call tr__sum(const tr_cluster *cluster, tr__links group, double bytes); // all-reduce
 // All-to-all of the copies of tokens that go to experts, `bytes` of them on each rank.
-double tr__swap_time(const tr_cluster *cluster, tr__links group, double bytes, const tr_workload *model);
-double tr__send_time(const tr_cluster *cluster, int crosses, double bytes);
-// Rate of a group's gathers, and what one costs besides its bytes.
-double tr__gather_rate(const tr_cluster *cluster, tr__links group);
-double tr__gather_latency(const tr_cluster *cluster, tr__links group);
+tr__call tr__swap(const tr_cluster *cluster, tr__links group, double bytes, const tr_workload *model);
+tr__call tr__send(const tr_cluster *cluster, tr__links pair, double bytes);
+
+// ---- layers (layer_cost.c)
 
 // One layer, one micro-batch, one rank.
 typedef struct tr__layer {
@@ -36,6 +73,14 @@ typedef struct tr__layer {
   double tp, tp_again, cp, ep;
 } tr__layer;
 tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts);
+// Their collectives, and how many a layer and micro-batch has: sums over tp (cut along the sequence, one is a gather and a
+// reduction), rounds of keys and values over cp, exchanges of tokens over ep.
+tr__call tr__tensor_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+tr__call tr__context_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+tr__call tr__expert_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+double tr__tensor_sums(const tr_plan *plan, const tr_workload *model, int experts);
+double tr__context_rounds(const tr_plan *plan);
+double tr__expert_rounds(const tr_plan *plan);
 // The output head with the loss, forward and backward, of one micro-batch.
 double tr__head_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 
@@ -62,7 +107,35 @@ void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_clu
 // What follows from a step's terms: `rest` is all of them but the fixed one.
 void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
                      tr_prediction *out);
-// Weights, gradients and optimizer states of the first stage.
+tr__local tr__fullest_params(const tr_plan *plan, const tr_workload *model);
+// Weights, gradients and optimizer states of the stage that has the most.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);
+
+// ---- the step (predict.c, exchange.c)
+
+typedef struct tr__passes {
+  double forward, backward, again, tp, tp_again, cp, ep; // of one layer, mean over the model
+} tr__passes;
+typedef struct tr__pipe { // the stage that the others wait for
+  tr__passes layer;
+  double head, micro_batches, layers, slowest,
+      mean; // seconds of a micro-batch on the slowest stage, on the average one
+  int with_head;
+} tr__pipe;
+tr__pipe tr__pipe_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+// A message between stages; how many a micro-batch makes, and the share that does not hide.
+tr__call tr__stage_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+double tr__stage_messages(const tr_plan *plan);
+double tr__stage_exposed(const tr_plan *plan);
+
+typedef struct tr__exchange {
+  const char *what, *primitive;
+  tr__call call;
+  double count, exposed; // calls of a step, seconds that they add to it
+} tr__exchange;
+enum { TR__EXCHANGES = 8 };
+int tr__exchanges_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, const tr__pipe *pipe,
+                     tr__exchange out[TR__EXCHANGES]);
+double tr__update_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 
 #endif

@@ -2,9 +2,8 @@
 // The time of a step from the cost of layers: pipeline, gradients, optimizer, and what is left.
 //
 // A rank passes m micro-batches through its stage: m x the slowest stage, and once the way of the first micro-batch
-// through the other stages, shared by the chunks of a rank (the bubble, (p-1)/v average stages). Gathers and reductions of
-// sharded weights run beside each layer, those of gradients and updated weights beside one pass; what they hide behind and
-// what they take add as a fourth-power mean, since both slow each other where they are alike.
+// through the other stages, shared by the chunks of a rank (the bubble, (p-1)/v average stages). What replicas exchange, and
+// what of it sticks out, is in exchange.c.
 #include "plan/plan_internal.h"
 #include <math.h>
 
@@ -61,106 +60,53 @@ tr__local tr__stage_params(const tr_plan *p, const tr_workload *w, int64_t stage
   return n;
 }
 
+tr__local tr__fullest_params(const tr_plan *p, const tr_workload *w) {
+  tr__local first = tr__stage_params(p, w, 0);
+  if (p->pp == 1 || w->experts == 0) return first;
+  tr__local next = tr__stage_params(p, w, p->pp > 2 ? 1 : p->pp - 1);
+  return next.dense + next.experts > first.dense + first.experts ? next : first;
+}
+
 // ---- one pass of one micro-batch
 
-typedef struct totals {
-  double forward, backward, again, tp, tp_again, cp, ep; // of one layer, mean over the model
-} totals;
-
-static totals mean_layer(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+static tr__passes mean_layer(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
   tr__layer dense = {0}, sparse = {0};
   if (share < 1) dense = tr__layer_time(p, w, c, 0);
   if (share > 0) sparse = tr__layer_time(p, w, c, 1);
 #define MEAN(field) ((1 - share) * dense.field + share * sparse.field)
-  return (totals){MEAN(forward), MEAN(backward), MEAN(again), MEAN(tp), MEAN(tp_again), MEAN(cp), MEAN(ep)};
+  return (tr__passes){MEAN(forward), MEAN(backward), MEAN(again), MEAN(tp), MEAN(tp_again), MEAN(cp), MEAN(ep)};
 #undef MEAN
 }
 
-static double beside(double work, double traffic) {
-  double both = pow(pow(work, 4) + pow(traffic, 4), 0.25);
-  return both - work;
+tr__pipe tr__pipe_of(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  tr__pipe x = {.layer = mean_layer(p, w, c), .head = tr__head_time(p, w, c)};
+  const tr__passes *t = &x.layer;
+  tr__stages stage = tr__stages_of(p, w);
+  double layer = t->forward + t->backward + t->again + t->tp + t->tp_again + t->cp + t->ep;
+  double middle = stage.most * layer, last = stage.last * layer + x.head;
+  x.micro_batches = (double)(p->batch / (p->dp * p->micro));
+  x.with_head = p->pp == 1 || last >= middle;
+  x.layers = x.with_head ? stage.last : stage.most;
+  x.slowest = fmax(middle, last);
+  x.mean = ((double)(w->layers + w->predict_more) * layer + x.head) / (double)p->pp;
+  return x;
 }
 
-// What `traffic` adds to `work` in a program that hides a share of it, or none.
-static double exposed(const tr_plan *p, const tr_cluster *c, double work, double traffic) {
-  if (!p->hides_grads) return traffic;
-  double hidden = c->device.fit.hide_grad * traffic;
-  return traffic - hidden + beside(work, hidden);
-}
-
-// The ranks that share a dense parameter, and those that hold a part of its state.
-static tr__links replicas(const tr_plan *p, const tr_cluster *c) { return tr__links_of(c, p->dp * p->cp, p->tp); }
-static tr__links shards(const tr_plan *p, const tr_cluster *c) {
-  int64_t all = p->dp * p->cp, n = p->zero_ranks > 0 && p->zero_ranks < all ? p->zero_ranks : all;
-  tr__links group = tr__links_of(c, n, p->tp);
-  if (p->zero == 3 && p->gathers_singly && group.crosses) group.near = 1;
-  return group;
-}
-
-// Sharded weights: gathered for each pass (again for the backward pass at stage 3), gradients reduced after it.
-static double sharded_traffic(const tr_plan *p, const tr_workload *w, const tr_cluster *c, const totals *t,
-                              double layers) {
-  if (p->zero < 2) return 0;
-  tr__links group = shards(p, c), all = replicas(p, c);
-  tr__local one = tr__local_params(p, w, 0, w->layers);
-  double bytes = 2 * (one.dense + one.experts) / (double)w->layers, gather = tr__gather_time(c, group, bytes);
-  double reduce = gather;
-  if (group.ranks < all.ranks) // the groups' sums, over the copies of each shard
-    reduce += tr__sum_time(c, tr__links_of(c, (int64_t)(all.ranks / group.ranks), (int64_t)group.ranks * p->tp),
-                           bytes / group.ranks);
-  double ahead = exposed(p, c, t->forward + t->tp / 2, gather);
-  double back = exposed(p, c, t->backward + t->again + t->tp / 2, reduce + (p->zero == 3 ? gather : 0));
-  double ends = 0.5 * gather * (p->hides_grads ? 1 : 0); // the first has nothing to hide behind
-  return layers * (ahead + back) + ends;
-}
-
-// Once a step: gradients summed (stage 0) or reduced to shards, with the copies of each shard where those are few.
-static double gradient_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
-  tr__links group = shards(p, c), all = replicas(p, c);
-  double grad = p->wire_bytes, time = 0;
-  if (p->zero >= 2 || all.ranks <= 1) return 0;
-  if (p->zero == 0 || group.ranks < all.ranks)
-    time = tr__sum_time(c, all, grad * params.dense);
-  else
-    time = tr__gather_time(c, all, grad * params.dense);
-  int64_t peers = p->dp * p->cp * p->tp / p->ep;
-  if (params.experts > 0 && peers > 1)
-    time += tr__gather_time(c, tr__links_of(c, peers, p->ep), grad * params.experts);
-  return time;
-}
-
-// Updated weights, from those that updated them (stage 1), bucket by bucket.
-static double weights_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
-  tr__links group = shards(p, c);
-  if (p->zero != 1 || group.ranks <= 1) return 0;
-  double buckets = fmax(2 * params.dense / 100e6, 1);
-  double time = tr__gather_time(c, group, 2 * params.dense) + (buckets - 1) * tr__gather_latency(c, group);
-  int64_t peers = p->dp * p->cp * p->tp / p->ep;
-  if (params.experts > 0 && peers > 1) time += tr__gather_time(c, tr__links_of(c, peers, p->ep), 2 * params.experts);
-  return time;
-}
-
-// One pass over gradients, master weights and moments, at the rate of long copies (measured: A100 0.77, H100 0.75).
-static const double COPY = 0.76;
-static double update_time(const tr_plan *p, const tr_cluster *c, tr__local params) {
-  double parts = p->zero >= 1 ? shards(p, c).ranks : 1;
-  double expert_parts = p->zero >= 1 ? fmax((double)(p->dp * p->cp * p->tp / p->ep), 1) : 1;
-  double n = params.dense / parts + params.experts / expert_parts;
-  return 30 * n / (c->device.memory_gbs * 1e9 * COPY);
-}
-
-// Messages between stages, per micro-batch: two exchanges in turn, or, where chunks interleave, one both ways per chunk;
-// programs that overlap hide a part of them.
-static const double HIDDEN = 0.4;
-static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
-  if (p->pp <= 1) return 0;
+// Per micro-batch two exchanges in turn, or, where chunks interleave, one both ways per chunk; programs that overlap hide
+// a part of them.
+tr__call tr__stage_call(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   double bytes = (double)(p->micro * p->sequence) * (double)w->width * 2 / (double)p->cp;
   if (!p->waits) bytes /= (double)p->tp; // each sends its part
-  int crosses = p->tp * p->cp * p->dp >= c->domain;
-  double one = tr__send_time(c, crosses, bytes);
-  double exchanges = p->vpp > 1 ? (double)p->vpp : 2;
-  return exchanges * one * (p->hides_grads ? 1 - HIDDEN : 1);
+  return tr__send(c, tr__stage_links(p, c), bytes);
+}
+
+double tr__stage_messages(const tr_plan *p) { return p->vpp > 1 ? (double)p->vpp : 2; }
+double tr__stage_exposed(const tr_plan *p) { return p->hides_grads ? 0.6 : 1; }
+
+static double message_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
+  if (p->pp <= 1) return 0;
+  return tr__stage_messages(p) * tr__stage_call(p, w, c).seconds * tr__stage_exposed(p);
 }
 
 // Per step, and waiting for the slowest of all hosts.
@@ -170,27 +116,20 @@ static double fixed_time(const tr_plan *p, const tr_cluster *c, double rest) {
 }
 
 double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double term[TR_TERM_COUNT]) {
-  totals t = mean_layer(p, w, c);
-  tr__stages stage = tr__stages_of(p, w);
-  double head = tr__head_time(p, w, c), m = (double)(p->batch / (p->dp * p->micro));
-  double layer = t.forward + t.backward + t.again + t.tp + t.tp_again + t.cp + t.ep;
-  double middle = stage.most * layer, last = stage.last * layer + head;
-  double slow = fmax(middle, last), layers = p->pp == 1 || last >= middle ? stage.last : stage.most;
-  double mean = ((double)(w->layers + w->predict_more) * layer + head) / (double)p->pp;
+  tr__exchange exchange[TR__EXCHANGES];
+  tr__pipe x = tr__pipe_of(p, w, c);
+  const tr__passes *t = &x.layer;
+  double m = x.micro_batches, passes = m * x.layers;
   for (int i = 0; i < TR_TERM_COUNT; i++) term[i] = 0;
-  term[TR_TERM_COMPUTE] = m * (layers * (t.forward + t.backward) + (last >= middle || p->pp == 1 ? head : 0));
-  term[TR_TERM_RECOMPUTE] = m * layers * t.again;
-  term[TR_TERM_TP] = m * layers * (t.tp + t.tp_again);
-  term[TR_TERM_CP] = m * layers * t.cp;
-  term[TR_TERM_EP] = m * layers * t.ep;
-  term[TR_TERM_BUBBLE] = (double)(p->pp - 1) / (double)p->vpp * mean;
+  term[TR_TERM_COMPUTE] = passes * (t->forward + t->backward) + (x.with_head ? m * x.head : 0);
+  term[TR_TERM_RECOMPUTE] = passes * t->again;
+  term[TR_TERM_TP] = passes * (t->tp + t->tp_again);
+  term[TR_TERM_CP] = passes * t->cp;
+  term[TR_TERM_EP] = passes * t->ep;
+  term[TR_TERM_BUBBLE] = (double)(p->pp - 1) / (double)p->vpp * x.mean;
   term[TR_TERM_PP] = (m + (double)(p->pp - 1)) * message_time(p, w, c);
-  tr__local params = tr__stage_params(p, w, 0);
-  double grads = gradient_time(p, c, params), weights = weights_time(p, c, params);
-  // Gradients hide behind the last backward pass, weights, where they do at all, behind the first forward pass.
-  double once = exposed(p, c, 0.6 * slow, grads) + (p->hides_weights ? exposed(p, c, 0.35 * slow, weights) : weights);
-  term[TR_TERM_GRADS] = m * sharded_traffic(p, w, c, &t, layers) + once;
-  term[TR_TERM_OPTIMIZER] = update_time(p, c, params);
+  for (int i = 0, n = tr__exchanges_of(p, w, c, &x, exchange); i < n; i++) term[TR_TERM_GRADS] += exchange[i].exposed;
+  term[TR_TERM_OPTIMIZER] = tr__update_time(p, w, c);
   double step = 0;
   for (int i = 0; i < TR_TERM_COUNT; i++) step += term[i];
   term[TR_TERM_FIXED] = fixed_time(p, c, step);

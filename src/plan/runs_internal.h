@@ -9,4 +9,12 @@
 void tr__run_read(const tr__csv *csv, size_t row, tr_run *run);
 void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run);
 
+// What a row says of its program, and what follows for a plan (software.c).
+typedef struct tr__software {
+  const char *framework, *notes, *number;
+  int64_t year;
+  int says_sequence_parallel; // the plan's is the row's
+} tr__software;
+void tr__software_apply(const tr__software *software, tr_plan *plan);
+
 #endif

@@ -102,55 +102,6 @@ static int64_t shard_ranks(const char *notes) {
   return at ? strtoll(at + 6, NULL, 10) : 0;
 }
 
-// Before 2023 attention kept its scores in memory, and kernels were fused in parts only.
-static int is_old(const char *framework, int64_t year) {
-  return has(framework, "Megatron-DeepSpeed") || (year > 0 && year <= 2022);
-}
-
-static void read_program(const reader *r, tr_plan *p) {
-  const char *framework = text(r, "framework"), *notes = text(r, "notes");
-  int old = is_old(framework, count(r, "year", 2024));
-  int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
-  p->fused_attention = !old;
-  p->fused_kernels = !has(framework, "Composer") && !has(framework, "InternEvo") && !has(notes, "eager");
-  p->hides_grads = (!old || p->zero >= 2) && !has(framework, "no overlap");
-  p->hides_weights = p->hides_grads && (has(framework, "NeMo") || has(framework, "Bridge") || has(framework, "Core"));
-  p->early_attention = !has(framework, "NeMo") && !has(framework, "Megatron");
-  p->hides_tp = !old && !has(framework, "no overlap") && !has(framework, "InternEvo") &&
-                !has(framework, "nanotron") && (!fsdp || has(notes, "async TP"));
-  p->hides_input_grads =
-      has(framework, "Megatron-LM") && count(r, "year", 2024) >= 2022 && !has(framework, "no overlap");
-  p->hides_ep = has(notes, "all-to-all overlap") || (has(framework, "Bridge") && p->vpp > 1);
-  p->waits = has(framework, "Megatron-DeepSpeed") && p->pp > 1 && count(r, "year", 2024) <= 2022;
-  p->gathers_singly = p->zero == 3 && has(framework, "DeepSpeed") && count(r, "year", 2024) <= 2021;
-  if (p->gathers_singly) p->hides_grads = 0;
-  p->keeps_gathered = fsdp && p->zero == 3 && (p->pp > 1 || has(framework, "Kempner"));
-}
-
-// Bytes per parameter and logit as the programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients,
-// with f32 sums beside them in bf16 or without ZeRO; NeMo's recipes reduce in bf16; InternEvo flat copies besides; a program in bf16 throughout has nothing wider. Loss
-// in plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone.
-static void read_bytes(const reader *r, tr_plan *p) {
-  const char *framework = text(r, "framework"), *number = text(r, "precision");
-  int fsdp = has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
-  p->wire_bytes = has(number, "fp16") ? 2 : 4;
-  if (has(framework, "NeMo") || has(framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
-  if (has(framework, "DeepSpeed")) p->grad_bytes = has(number, "fp16") && p->zero > 0 ? 2 : 6;
-  if (has(framework, "nanotron")) p->grad_bytes = 6;
-  if (has(framework, "analytic")) p->grad_bytes = 2;
-  if (has(framework, "InternEvo")) p->grad_bytes = 2, p->state_bytes = 22;
-  if (fsdp && !has(framework, "Megatron")) {
-    p->weight_bytes = 4;
-    p->state_bytes = 8;
-    p->logit_bytes = count(r, "year", 2024) >= 2025 ? 4 : has(framework, "Composer") ? 8 : 13;
-  }
-  if (has(framework, "Kempner")) {
-    p->weight_bytes = p->grad_bytes = 2;
-    p->state_bytes = 4;
-    p->logit_bytes = 7 * (double)p->tp; // compiled; not cut over tp
-  }
-}
-
 // Programs that make as many micro-batches as there are stages, where the row does not say.
 static void read_stages(const reader *r, tr_plan *p) {
   if (!has(text(r, "framework"), "torchtitan") || p->pp == 1 || p->dp == 0) return;
@@ -182,12 +133,13 @@ static void read_plan(const reader *r, tr_plan *p) {
   p->micro = count(r, "mbs", 1);
   p->batch = count(r, "gbs_seqs", 0);
   p->sequence = count(r, "seq_len", 0);
-  read_program(r, p);
-  read_bytes(r, p);
   read_stages(r, p);
-  if (!*text(r, "seq_par"))
-    p->sequence_parallel = p->tp > 1 && p->fused_attention && !has(text(r, "framework"), "InternEvo") &&
-                           !has(text(r, "framework"), "Kempner");
+  tr__software software = {.framework = text(r, "framework"),
+                           .notes = text(r, "notes"),
+                           .number = number,
+                           .year = count(r, "year", 2024),
+                           .says_sequence_parallel = *text(r, "seq_par") != 0};
+  tr__software_apply(&software, p);
   const char *offload = strstr(text(r, "recompute"), "layers activation offload");
   if (offload) p->offloaded = 80;
 }
@@ -214,11 +166,27 @@ static double network_per_node(const char *notes) {
   return 0;
 }
 
+// What the other rows of this framework, year and device say of their network, where they agree: a source names it once.
+static double network_of_others(const reader *r) {
+  static const char *const same[] = {"framework", "year", "gpu"};
+  double found = 0;
+  for (size_t row = 0; row < r->csv->nrow; row++) {
+    reader other = {r->csv, row};
+    int alike = 1;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+      alike = alike && strcmp(text(&other, same[i]), text(r, same[i])) == 0;
+    double rate = alike ? network_per_node(text(&other, "notes")) : 0;
+    if (rate > 0 && found > 0 && rate != found) return 0;
+    if (rate > 0) found = rate;
+  }
+  return found;
+}
+
 static void read_cluster(const reader *r, const tr_device *device, tr_cluster *c) {
   int64_t node = count(r, "gpus_per_node", 0);
   *c = tr_cluster_of(device, count(r, "n_gpus", 1), node);
   double per_node = network_per_node(text(r, "notes"));
-  if (per_node == 0 && has(text(r, "framework"), "InternEvo")) per_node = 400; // its other rows: 4x100 Gb/s RoCE
+  if (per_node == 0) per_node = network_of_others(r);
   if (per_node > 0) c->network_gbit = per_node / (double)(node > 0 ? node : c->host_devices);
 }
 
@@ -290,8 +258,8 @@ static void read_node(const reader *r, tr_run *run) {
   run->model.vocab = 51200;
   read_plan(r, &run->plan);
   run->plan.batch = count(r, "gbs", 0);
-  run->plan.sequence_parallel = run->plan.fused_attention = 0;
-  run->plan.hides_grads = run->plan.hides_tp = 0;
+  tr__software software = {.framework = "Megatron-DeepSpeed", .notes = "", .number = "fp16", .year = 2024};
+  tr__software_apply(&software, &run->plan);
   run->plan.number = TR_PLAN_FP16;
 }
 

@@ -2,6 +2,7 @@
 // The passes of a stage, for whoever simulates a pipeline: sums over its layers, the embedding with the first of the model,
 // the head and the loss with the last; and messages between stages as the links have them.
 #include "plan/plan_internal.h"
+#include <math.h>
 
 static int is_expert_layer(const tr_workload *w, int64_t layer) {
   int64_t every = w->every > 1 ? w->every : 1;
@@ -20,7 +21,11 @@ static double reduce_time(const tr_plan *p, const tr_workload *w, const tr_clust
   double words = (double)(w->vocab * w->width) / (double)p->tp;
   if (cut->first) params.dense += words + (double)(w->positions * w->width);
   if (cut->last) params.dense += words;
-  return tr__sum_time(c, tr__links_of(c, p->dp * p->cp, p->tp), p->wire_bytes * params.dense);
+  tr__group replicas = tr__group_of(p, TR__OVER_REPLICAS, 1, (double)(p->dp * p->cp));
+  tr__group experts = tr__group_of(p, TR__OVER_EXPERTS, (double)p->ep, INFINITY);
+  double sum = tr__sum(c, tr__links_of(c, replicas), p->wire_bytes * params.dense).seconds;
+  if (params.experts > 0) sum += tr__sum(c, tr__links_of(c, experts), p->wire_bytes * params.experts).seconds;
+  return sum;
 }
 
 tr_stage_time tr_predict_stage(const tr_plan *p, const tr_workload *w, const tr_cluster *c, const tr_stage_cut *cut) {
@@ -37,7 +42,9 @@ tr_stage_time tr_predict_stage(const tr_plan *p, const tr_workload *w, const tr_
 // With tensor parallelism each rank sends its part.
 double tr_predict_message(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int crosses, double *busy) {
   double bytes = (double)(p->micro * p->sequence) * (double)w->width * 2 / (double)(p->cp * p->tp);
-  double latency = tr__send_time(c, crosses, 0);
-  *busy = tr__send_time(c, crosses, bytes) - latency;
-  return latency;
+  tr__links pair = {.ranks = 2, .near = crosses ? 1 : 2, .ring_slow = 1, .swap_slow = 1, .crosses = crosses};
+  if (crosses && p->pp > 1) pair.ring_slow = tr__stage_links(p, c).ring_slow;
+  tr__call one = tr__send(c, pair, bytes);
+  *busy = one.seconds - one.latency;
+  return one.latency;
 }

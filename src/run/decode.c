@@ -14,9 +14,9 @@ struct tr_decoder {
   const void *weights;
   tr_dtype type;
   int64_t capacity, length;
-  tr__value_plan plan;
+  tr_value_plan plan;
   tr_arena memory, scratch;
-  char *slot[TR__CLASS_COUNT];
+  char *slot[TR_PLACE_CLASSES];
   tr_compute compute;
   tr_kv_cache *cache; // [pieces]; capacity 0 where a piece has none
   int32_t *position;  // [capacity] 0, 1, 2, ...
@@ -42,7 +42,7 @@ static size_t class_bytes(const tr_decoder *d, int where) { return d->plan.size[
 
 static size_t memory_bytes(const tr_decoder *d, size_t scratch) {
   size_t total = tr_arena_rounded(scratch);
-  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) total += tr_arena_rounded(class_bytes(d, i));
+  for (int i = TR_PLACE_FI; i < TR_PLACE_CLASSES; i++) total += tr_arena_rounded(class_bytes(d, i));
   for (int i = 0; i < tr_model_pieces(d->model); i++) {
     const tr_piece *piece = tr_model_piece(d->model, i);
     if (is_attention(piece))
@@ -53,12 +53,12 @@ static size_t memory_bytes(const tr_decoder *d, size_t scratch) {
 }
 
 static tr_status bind(tr_decoder *d, const tr_kernels *kernels, tr_pool *pool) {
-  TR_TRY(tr__value_plan_make(d->model, &(tr__value_options){.type = d->type, .rows = CHUNK}, &d->plan));
+  TR_TRY(tr_value_plan_make(d->model, &(tr_value_options){.type = d->type, .rows = CHUNK}, &d->plan));
   d->cache = calloc((size_t)tr_model_pieces(d->model), sizeof *d->cache);
   if (!d->cache) return tr_error(TR_ERR_MEMORY, "no memory for the caches of the decoder");
   size_t scratch = scratch_bytes(d, kernels, tr_pool_nthread(pool));
   TR_TRY(tr_arena_create(&d->memory, "decoder", memory_bytes(d, scratch)));
-  for (int i = TR__FI; i < TR__CLASS_COUNT; i++) d->slot[i] = tr_arena_alloc(&d->memory, class_bytes(d, i));
+  for (int i = TR_PLACE_FI; i < TR_PLACE_CLASSES; i++) d->slot[i] = tr_arena_alloc(&d->memory, class_bytes(d, i));
   d->position = tr_arena_alloc(&d->memory, (size_t)d->capacity * sizeof(int32_t));
   d->sample = tr_arena_alloc(&d->memory, CHUNK * sizeof(int64_t));
   d->logits = tr_arena_alloc(&d->memory, (size_t)tr_model_vocab(d->model) * sizeof(float));
@@ -103,7 +103,7 @@ void tr_decoder_destroy(tr_decoder *d) {
   if (!d) return;
   if (d->compute.kernels) tr_compute_close(&d->compute);
   tr_arena_destroy(&d->memory);
-  tr__value_plan_free(&d->plan);
+  tr_value_plan_free(&d->plan);
   free(d->cache);
   free(d);
 }
@@ -115,7 +115,7 @@ void tr_decoder_reset(tr_decoder *d) {
 
 int64_t tr_decoder_length(const tr_decoder *d) { return d->length; }
 
-static void *resolve(const tr_decoder *d, const tr__place *place) { return d->slot[place->where] + place->offset; }
+static void *resolve(const tr_decoder *d, const tr_place *place) { return d->slot[place->where] + place->offset; }
 
 static tr_status run_piece(tr_decoder *d, int index, const tr_model_input *input, int64_t length) {
   const tr_piece *piece = tr_model_piece(d->model, index);

@@ -44,20 +44,21 @@ static tr_status bind_shared_state(tr_run *run, const tr_run_memory *need) {
   void *memory;
   tr_arena view;
   if (!need->host_total) return TR_OK;
-  TR_TRY(tr_group_shared(run->grads, need->host_total, &memory));
+  TR_TRY(tr_group_shared(run->sharers, need->host_total, &memory));
   tr_arena_wrap(&view, "shared state", memory, need->host_total);
   TR_TRY(bind_state(run, need, &view));
   tr__share_zero(run); // padding stays zero for ever: flat sums run over it
   tr_memory_map_pages(memory, need->host_total);
-  return tr_group_barrier(run->grads);
+  return tr_group_barrier(run->sharers);
 }
 
 // Copies of each lifetime class of each chunk, behind each other.
 static void bind_slots(tr_run *run, char *slots) {
   for (int c = 0; c < run->nchunk; c++) {
-    const int copies[] = {
-        [TR__FI] = run->chunk[c].slots_fi, [TR__FW] = run->chunk[c].slots_fw, [TR__IW] = run->chunk[c].slots_iw};
-    for (int where = TR__FI; where <= TR__IW; where++) {
+    const int copies[] = {[TR_PLACE_FI] = run->chunk[c].slots_fi,
+                          [TR_PLACE_FW] = run->chunk[c].slots_fw,
+                          [TR_PLACE_IW] = run->chunk[c].slots_iw};
+    for (int where = TR_PLACE_FI; where <= TR_PLACE_IW; where++) {
       run->bound[c].slot[where] = slots;
       slots += (size_t)copies[where] * run->plan.size[c][where];
     }
@@ -71,9 +72,9 @@ static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   if (!need->host_total) TR_TRY(bind_state(run, need, &run->memory));
   if (need->wire) TR_TRY(bind_gradients(run, need, &run->memory));
   bind_slots(run, tr_arena_alloc(&run->memory, need->activations));
-  run->area[TR__RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
-  run->area[TR__TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
-  run->beside = need->temporaries > run->plan.area[TR__TEMPORARY] ? run->plan.area[TR__TEMPORARY] : 0;
+  run->area[TR_PLACE_RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
+  run->area[TR_PLACE_TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
+  run->beside = need->temporaries > run->plan.area[TR_PLACE_TEMPORARY] ? run->plan.area[TR_PLACE_TEMPORARY] : 0;
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
   tr_arena_wrap(&run->scratch, "kernel scratch", scratch, need->kernel_scratch);
@@ -189,7 +190,7 @@ static tr_status bind(tr_run *run) {
   const tr_run_options *o = &run->options;
   tr_run_memory need;
   TR_TRY(tr__run_plan_values(o, &run->plan));
-  tr__run_predict(o, &run->plan, tr_pool_nthread(o->pool), run->ngrad, &need);
+  tr__run_predict(o, &run->plan, tr_pool_nthread(o->pool), run->ngrad, run->nsharer, &need);
   tr_memory_map_code();
   TR_TRY(bind_program(run));
   TR_TRY(tr__shares_make(run));
@@ -219,8 +220,10 @@ tr_status tr_run_create(const tr_run_options *options, tr_run **out) {
   run->grads = options->grads ? options->grads : options->dp;
   place_of(options->dp, &run->dp, &run->dp_rank);
   place_of(run->grads, &run->ngrad, &run->grad_rank);
+  run->sharers = options->share ? options->share : run->grads;
+  place_of(run->sharers, &run->nsharer, &run->sharer);
   place_of(options->pp, &run->pp, &run->pp_rank);
-  run->shares = tr__run_shares_state(options, run->ngrad);
+  run->shares = tr__run_shares_state(options, run->nsharer);
   run->wire_type = tr__run_wire_type(options, run->ngrad);
   run->stage_type = tr__ring_type(options);
   run->nchunk = tr__run_chunks(options, &run->only, &run->chunk);
@@ -241,7 +244,7 @@ void tr_run_destroy(tr_run *run) {
   if (run->options.comm && run->partial) tr_arena_reset(tr_comm_arena(run->options.comm), run->shared_mark);
   free(run->own_shared.base);
   tr_arena_destroy(&run->memory);
-  tr__value_plan_free(&run->plan);
+  tr_value_plan_free(&run->plan);
   free(run->bound);
   free(run->ring);
   free(run->losses);
@@ -272,12 +275,12 @@ void tr_run_set_updates(tr_run *run, int64_t updates) { run->updates = updates; 
 const tr_layout *tr_run_layout(const tr_run *run) { return run->options.layout; }
 
 void tr_run_sharers(const tr_run *run, int *index, int *count) {
-  *index = run->shares ? run->grad_rank : 0;
-  *count = run->shares ? run->ngrad : 1;
+  *index = run->shares ? run->sharer : 0;
+  *count = run->shares ? run->nsharer : 1;
 }
 
 // Sharers wait for each other: what one of them wrote, all read.
-static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->grads) : TR_OK; }
+static tr_status meet(const tr_run *run) { return run->shares ? tr_group_barrier(run->sharers) : TR_OK; }
 
 tr_status tr_run_publish(tr_run *run) {
   const tr_layout *layout = run->options.layout;

@@ -1,71 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Inside the executor: the memory plan of values, and the bound state of one run.
+// Inside the executor: the bound state of one run.
 #ifndef TRIREME_RUN_INTERNAL_H
 #define TRIREME_RUN_INTERNAL_H
 
 #include "trireme/run/run.h"
-
-// Where a buffer lives: a slot of a lifetime class of its chunk, the area for temporaries or that for values that are computed
-// again, a slot of one of the chunk's rings (what enters and leaves it, and the gradient that enters and that which leaves), or
-// nowhere.
-typedef enum tr__class {
-  TR__NONE,
-  TR__FI,
-  TR__FW,
-  TR__IW,
-  TR__TEMPORARY,
-  TR__RECOMPUTE,
-  TR__RING_IN,
-  TR__RING_OUT,
-  TR__RING_DIN,
-  TR__RING_DOUT,
-  TR__CLASS_COUNT
-} tr__class;
-typedef struct tr__place {
-  tr__class where;
-  size_t offset;
-} tr__place;
-
-typedef struct tr__value_plan {
-  tr__place *value;                // [values]
-  tr__place *grad[2];              // [values] in a whole backward pass, in a split one
-  unsigned char *again;            // [pieces] run again by an R
-  size_t (*size)[TR__CLASS_COUNT]; // [ranges] bytes of one slot of each class of one range's values
-  size_t area[TR__CLASS_COUNT];    // TEMPORARY and RECOMPUTE: shared by all ranges
-} tr__value_plan;
-
-typedef struct tr__value_options {
-  tr_dtype type;
-  int64_t rows;
-  int whole, split; // kinds of backward passes that there are; neither: forward only
-  int recompute;
-} tr__value_options;
-tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out);
-void tr__value_plan_free(tr__value_plan *plan);
-
-// What all ports together say about each value.
-typedef struct tr__value_facts {
-  int *producer,
-      *last_reader; // [values] piece, -1 none, as many as there are pieces: another part; in one block with all
-  int *lowest_user; // [values] lowest piece whose backward pass reads it; as many as there are pieces: none
-  int *range;       // [values]
-  unsigned *use;    // [values] union over ports
-} tr__value_facts;
-tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out);
-void tr__value_facts_free(tr__value_facts *facts);
-
-int tr__unit_end(const tr_model *model, int begin); // first piece of the next unit
-// Writes tr__value_plan.again.
-void tr__recompute_pieces(const tr_model *model, const tr__value_facts *facts, int recompute, unsigned char *again);
-
-// Kernel scratch for the worst piece.
-size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
+#include "trireme/step/values.h"
 
 // What this rank owns of one bucket, and how far its squares are summed.
 typedef struct tr__share {
   tr_run *run;
   int64_t first; // element where the bucket starts
-  size_t *start; // [dp + 1] where each rank's part starts, from `first`
+  size_t *start; // [sharers + 1] where each sharer's part starts, from `first`
   int unit;      // of the next block
   int64_t at;    // where it starts
   int64_t block; // its number
@@ -76,7 +21,7 @@ enum { TR__SHARED = 1, TR__TOUCHED = 2 };
 
 // Where the copies of one chunk's lifetime classes begin.
 typedef struct tr__bound_chunk {
-  char *slot[TR__IW + 1];
+  char *slot[TR_PLACE_IW + 1];
 } tr__bound_chunk;
 
 // A ring's slots: values as pieces read and write them, and, where a peer is at the other end, messages: a header and then
@@ -100,7 +45,9 @@ struct tr_run {
   int ngrad, grad_rank;                 // ranks in it, own index
   int dp, dp_rank;                      // ranks in options.dp, own index
   int pp, pp_rank;
-  int shares; // zero 1 with several ranks
+  tr_group *sharers;   // those of grads who can have the state together; NULL: this rank alone
+  int nsharer, sharer; // how many, own index
+  int shares;          // zero 1 with several sharers
   // the chunks and rings of the program; of one without: `only`
   const tr_chunk *chunk;
   int nchunk, nring;
@@ -109,10 +56,10 @@ struct tr_run {
   tr_arena memory, scratch;
   tr_arena own_shared; // stands in for the shared arena when there is no communicator
   size_t shared_mark;  // where this run's blocks begin in the shared arena
-  tr__value_plan plan;
+  tr_value_plan plan;
   tr__bound_chunk *bound;                       // [chunks]
   tr__bound_ring *ring;                         // [rings]
-  char *area[TR__CLASS_COUNT];                  // TEMPORARY and RECOMPUTE
+  char *area[TR_PLACE_CLASSES];                 // TEMPORARY and RECOMPUTE
   size_t beside;                                // where in the first F of a pair has its own; 0: there are no pairs
   void *weights, *master, *gradients, *partial; // partial: one micro-batch's sums, grad_sync every
   void *wire;                                   // gradients as they travel, NULL: as they are
@@ -131,7 +78,7 @@ struct tr_run {
   unsigned char *param_first;         // [pieces * PARAMS] no later piece of the chunk uses it
   unsigned char *touched;             // [params] TR__SHARED, and whether there is a contribution to its gradient
   int tied_param;                     // gradient summed over options.tied, -1 none
-  size_t *tied_starts;                // [2][gradient ranks + 1] parts of what is around it
+  size_t *tied_starts;                // [2][sharers + 1] parts of what is around it
   tr_optim_segment *segment;          // [params]
   tr_compute compute, inline_compute; // the second without the pool: what is done beside communication
   // evaluation through a pipeline
@@ -156,7 +103,7 @@ struct tr_run {
 tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op, int training);
 tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
 // Address of a place in the slots that `op` uses; NULL for nowhere.
-void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place);
+void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr_place *place);
 void tr__run_hand_over(tr_run *run, const tr_op *op,
                        int64_t rows); // what a forward pass has written for the next stage
 tr_status tr__run_check_rows(const tr_run *run, const tr_model_input *input, int n);
@@ -174,6 +121,8 @@ tr_status tr__run_state_op(tr_run *run, const tr_op *op); // NORM, UPDATE, PUBLI
 void tr__run_pack(tr_run *run, int unit);                 // this rank's parts of the unit's packed weights
 
 // ---- run_memory.c: what is taken, in the order in which it is
+// Kernel scratch for the worst piece.
+size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out); // how many
 int tr__run_shares_state(const tr_run_options *o, int ngrad);
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad);
@@ -181,8 +130,9 @@ size_t tr__run_sums_bytes(int ngrad);
 size_t tr__run_norms_bytes(const tr_run_options *o);
 size_t tr__run_squares_bytes(const tr_run_options *o);
 size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size); // size: of a slot of each class
-tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out);
-void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad, tr_run_memory *out);
+tr_status tr__run_plan_values(const tr_run_options *o, tr_value_plan *out);
+void tr__run_predict(const tr_run_options *o, const tr_value_plan *plan, int nthread, int ngrad, int nshare,
+                     tr_run_memory *out);
 
 // ---- run_check.c
 tr_status tr__run_check_chunks(const tr_run_options *o); // the program is one of this part of the model

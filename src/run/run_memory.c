@@ -24,7 +24,7 @@ int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out
   return 1;
 }
 
-int tr__run_shares_state(const tr_run_options *o, int ngrad) { return o->program && o->zero && ngrad > 1; }
+int tr__run_shares_state(const tr_run_options *o, int nshare) { return o->program && o->zero && nshare > 1; }
 
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad) {
   return ngrad > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
@@ -46,8 +46,8 @@ size_t tr__run_squares_bytes(const tr_run_options *o) {
 }
 
 size_t tr__run_chunk_bytes(const tr_chunk *chunk, const size_t *size) {
-  return (size_t)chunk->slots_fi * size[TR__FI] + (size_t)chunk->slots_fw * size[TR__FW] +
-         (size_t)chunk->slots_iw * size[TR__IW];
+  return (size_t)chunk->slots_fi * size[TR_PLACE_FI] + (size_t)chunk->slots_fw * size[TR_PLACE_FW] +
+         (size_t)chunk->slots_iw * size[TR_PLACE_IW];
 }
 
 static int has_kind(const tr_program *program, tr_op_kind kind) {
@@ -85,20 +85,20 @@ static size_t slots_of_rings(const tr_program *program) {
   return n;
 }
 
-// What tr__value_plan_make, tr__shares_make and the bind functions of run.c allocate.
-static size_t tables_bytes(const tr_run_options *o, int ngrad) {
+// What tr_value_plan_make, tr__shares_make and the bind functions of run.c allocate.
+static size_t tables_bytes(const tr_run_options *o, int nshare) {
   const tr_program *program = o->program;
   size_t nop = program ? program->nop : 0, nbucket = program ? (size_t)program->nbucket : 0,
          nring = program ? (size_t)program->nring : 0, nchunk = (size_t)tr_model_ranges(o->model);
-  return (size_t)tr_model_values(o->model) * 3 * sizeof(tr__place) +
+  return (size_t)tr_model_values(o->model) * 3 * sizeof(tr_place) +
          (size_t)tr_model_pieces(o->model) * (TR_PIECE_PORTS + TR_PIECE_PARAMS + 1) +
          (size_t)tr_model_params(o->model) * (sizeof(tr_optim_segment) + TR_PACKS * sizeof(size_t) + 1) +
          (size_t)tr_model_units(o->model) * sizeof(int) +
          nop * (sizeof(uint64_t) + sizeof(tr_request *) + 2 * sizeof(uint32_t) + 1) +
-         nbucket * (sizeof(tr__share) + ((size_t)ngrad + 1) * sizeof(size_t)) +
-         nchunk * (sizeof(tr__bound_chunk) + TR__CLASS_COUNT * sizeof(size_t)) +
+         nbucket * (sizeof(tr__share) + ((size_t)nshare + 1) * sizeof(size_t)) +
+         nchunk * (sizeof(tr__bound_chunk) + TR_PLACE_CLASSES * sizeof(size_t)) +
          nring * (sizeof(tr__bound_ring) + sizeof(tr__queue)) + slots_of_rings(program) * sizeof(tr_request *) +
-         2 * ((size_t)ngrad + 1) * sizeof(size_t) + (program ? (size_t)program->microbatches * sizeof(double) : 0);
+         2 * ((size_t)nshare + 1) * sizeof(size_t) + (program ? (size_t)program->microbatches * sizeof(double) : 0);
 }
 
 // Messages travel, so they are in the shared arena; values that are no messages are private.
@@ -112,7 +112,7 @@ static void predict_rings(const tr_run_options *o, size_t *shared, size_t *priva
   }
 }
 
-static size_t activation_bytes(const tr_run_options *o, const tr__value_plan *plan) {
+static size_t activation_bytes(const tr_run_options *o, const tr_value_plan *plan) {
   tr_chunk only;
   const tr_chunk *chunk;
   size_t total = 0;
@@ -121,7 +121,18 @@ static size_t activation_bytes(const tr_run_options *o, const tr__value_plan *pl
   return total;
 }
 
-void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nthread, int ngrad,
+size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows,
+                          int nthread) {
+  size_t most = 0;
+  for (int i = 0; i < tr_model_pieces(model); i++) {
+    const tr_piece *piece = tr_model_piece(model, i);
+    size_t need = piece->ops->scratch ? piece->ops->scratch(piece, kernels, type, rows, nthread) : 0;
+    if (need > most) most = need;
+  }
+  return tr_arena_rounded(most) + TR_ARENA_ALIGN;
+}
+
+void tr__run_predict(const tr_run_options *o, const tr_value_plan *plan, int nthread, int ngrad, int nshare,
                      tr_run_memory *out) {
   size_t total = (size_t)o->layout->total, wide = tr_dtype_size(tr_wide(o->type)), messages, values;
   int training = o->program != NULL, separate_master = training && o->type != tr_wide(o->type);
@@ -136,36 +147,37 @@ void tr__run_predict(const tr_run_options *o, const tr__value_plan *plan, int nt
       .state = training ? blocks((size_t)tr_optim_state_count(&o->optim), total * sizeof(float)) : 0,
       .activations = activation_bytes(o, plan),
       .rings = messages + values,
-      .recompute = plan->area[TR__RECOMPUTE],
-      .temporaries = plan->area[TR__TEMPORARY] * (pairs_alternate(o->program) ? 2 : 1),
+      .recompute = plan->area[TR_PLACE_RECOMPUTE],
+      .temporaries = plan->area[TR_PLACE_TEMPORARY] * (pairs_alternate(o->program) ? 2 : 1),
       .kernel_scratch = tr__kernel_scratch(o->model, o->kernels, o->type, o->rows, nthread),
-      .tables = tables_bytes(o, ngrad),
+      .tables = tables_bytes(o, nshare),
   };
   size_t travels = narrow ? out->wire : out->gradients, stays = narrow ? out->gradients : 0;
   size_t state = out->weights + out->packed + out->master + out->state + tr__run_squares_bytes(o);
   size_t small = tr_arena_rounded(tr__run_sums_bytes(ngrad)) + tr_arena_rounded(tr__run_norms_bytes(o));
-  int shares = tr__run_shares_state(o, ngrad);
+  int shares = tr__run_shares_state(o, nshare);
   out->shared_total = training ? travels + small + messages : 0;
   out->host_total = shares ? state : 0;
   out->private_total = (shares ? 0 : state) + stays + tr_arena_rounded(out->activations) + values +
                        tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
 }
 
-tr_status tr__run_plan_values(const tr_run_options *o, tr__value_plan *out) {
-  tr__value_options options = {.type = o->type, .rows = o->rows};
+tr_status tr__run_plan_values(const tr_run_options *o, tr_value_plan *out) {
+  tr_value_options options = {.type = o->type, .rows = o->rows};
   if (o->program) {
     options.split = o->split_backward || has_kind(o->program, TR_OP_I);
     options.whole = !options.split || has_kind(o->program, TR_OP_B);
     options.recompute = o->recompute;
   }
-  return tr__value_plan_make(o->model, &options, out);
+  return tr_value_plan_make(o->model, &options, out);
 }
 
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, tr_run_memory *out) {
-  tr__value_plan plan;
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, int nshare,
+                                tr_run_memory *out) {
+  tr_value_plan plan;
   TR_TRY(tr__run_check_chunks(options));
   TR_TRY(tr__run_plan_values(options, &plan));
-  tr__run_predict(options, &plan, nthread, ngrad, out);
-  tr__value_plan_free(&plan);
+  tr__run_predict(options, &plan, nthread, ngrad, nshare, out);
+  tr_value_plan_free(&plan);
   return TR_OK;
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 // The slot of the lifetime class, ring or area that holds what `where` says, for the micro-batch of `op`.
-static char *slot_base(const tr_run *run, const tr_op *op, tr__class where) {
+static char *slot_base(const tr_run *run, const tr_op *op, tr_place_class where) {
   const tr_chunk *chunk = &run->chunk[op->chunk];
   const struct {
     int ring, slot;
@@ -12,27 +12,27 @@ static char *slot_base(const tr_run *run, const tr_op *op, tr__class where) {
               {chunk->ring_out, op->slot_out},
               {chunk->ring_din, op->slot_din},
               {chunk->ring_dout, op->slot_dout}};
-  if (where == TR__TEMPORARY) return run->area[where] + (op->pair && op->kind == TR_OP_F ? run->beside : 0);
-  if (where == TR__RECOMPUTE) return run->area[where];
-  if (where >= TR__RING_IN)
-    return tr__ring_values(run, ring[where - TR__RING_IN].ring, ring[where - TR__RING_IN].slot);
-  int copy = where == TR__FI ? op->slot_fi : where == TR__FW ? op->slot_fw : op->slot_iw;
+  if (where == TR_PLACE_TEMPORARY) return run->area[where] + (op->pair && op->kind == TR_OP_F ? run->beside : 0);
+  if (where == TR_PLACE_RECOMPUTE) return run->area[where];
+  if (where >= TR_PLACE_RING_IN)
+    return tr__ring_values(run, ring[where - TR_PLACE_RING_IN].ring, ring[where - TR_PLACE_RING_IN].slot);
+  int copy = where == TR_PLACE_FI ? op->slot_fi : where == TR_PLACE_FW ? op->slot_fw : op->slot_iw;
   return run->bound[op->chunk].slot[where] + (size_t)(copy < 0 ? 0 : copy) * run->plan.size[op->chunk][where];
 }
 
 // Pieces are told of all their values, also of those that this operation does not touch and has no slot for.
-static int has_slot(const tr_op *op, tr__class where) {
+static int has_slot(const tr_op *op, tr_place_class where) {
   switch (where) {
-  case TR__NONE: return 0;
-  case TR__RING_IN: return op->slot_in >= 0;
-  case TR__RING_OUT: return op->slot_out >= 0;
-  case TR__RING_DIN: return op->slot_din >= 0;
-  case TR__RING_DOUT: return op->slot_dout >= 0;
+  case TR_PLACE_NONE: return 0;
+  case TR_PLACE_RING_IN: return op->slot_in >= 0;
+  case TR_PLACE_RING_OUT: return op->slot_out >= 0;
+  case TR_PLACE_RING_DIN: return op->slot_din >= 0;
+  case TR_PLACE_RING_DOUT: return op->slot_dout >= 0;
   default: return 1;
   }
 }
 
-void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr__place *place) {
+void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr_place *place) {
   return has_slot(op, place->where) ? slot_base(run, op, place->where) + place->offset : NULL;
 }
 
@@ -43,8 +43,8 @@ void tr__run_hand_over(tr_run *run, const tr_op *op, int64_t rows) {
   tr_model_boundary boundary;
   tr_model_range(run->options.model, op->chunk, &begin, &end, &boundary);
   if (boundary.out < 0 || op->piece_end < chunk->piece_end) return;
-  const tr__place *place = &run->plan.value[boundary.out];
-  if (place->where == TR__RING_OUT) return;
+  const tr_place *place = &run->plan.value[boundary.out];
+  if (place->where == TR_PLACE_RING_OUT) return;
   memcpy(tr__ring_values(run, chunk->ring_out, op->slot_out), tr__run_resolve(run, op, place),
          (size_t)(rows * tr_model_value(run->options.model, boundary.out)->width) * tr_dtype_size(run->options.type));
 }
@@ -111,7 +111,7 @@ static int contributes_first(tr_run *run, int index, int k, const tr_op *op) {
 static void bind_gradients(tr_run *run, int index, const tr_op *op, tr_piece_call *call) {
   const tr_piece *piece = call->piece;
   const tr_layout *layout = run->options.layout;
-  const tr__place *grad = run->plan.grad[op->kind != TR_OP_B];
+  const tr_place *grad = run->plan.grad[op->kind != TR_OP_B];
   for (int k = 0; k < piece->nin; k++) {
     call->din[k] = tr__run_resolve(run, op, &grad[piece->in[k].value]);
     call->add_in[k] = !run->grad_first[index * TR_PIECE_PORTS + k];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Collective operations. Gradients are summed in place by bucket, by all ranks or each part by its owner. Counts and losses are
+// Collective operations. Gradients are summed in place by bucket, each part by its owner where all ranks share the state, else by all ranks. Counts and losses are
 // f64 values gathered from all ranks and added in rank order. What sharers write for each other needs no copy: there a
 // GATHER is a meeting. Some are several exchanges after each other:
 //
@@ -51,8 +51,8 @@ static tr_status tell_squares(tr_run *run, tr_request **request) {
 
 static tr_status meet_owners(tr_run *run, const tr_op *op, tr_request **request) {
   double *sums = sums_of(run, op);
-  if (run->ngrad == 1 || !run->shares) return TR_OK;
-  return tr_group_allgather(run->grads, &sums[run->grad_rank], sums, sizeof(double), TR_U8, request);
+  if (!run->shares) return TR_OK;
+  return tr_group_allgather(run->sharers, &sums[run->sharer], sums, sizeof(double), TR_U8, request);
 }
 
 // ---- gradients
@@ -65,17 +65,29 @@ static void bucket_range(const tr_run *run, const tr_op *op, size_t *first, size
 
 static char *element(const tr_run *run, void *base, size_t i) { return (char *)base + i * tr_dtype_size(run->wide); }
 
-// Elements [first, first + count) of gradients, each part by the rank that owns it. Sums go where the gradients are.
+static char *narrow(const tr_run *run, size_t i) { return (char *)run->wire + i * tr_dtype_size(run->wire_type); }
+
+// Do owners sum their parts, of all ranks' gradients? Else all of them come to all ranks, and owners go on with their parts.
+static int is_split(const tr_run *run) { return run->shares && run->nsharer == run->ngrad; }
+
+// Elements [first, first + count) of gradients as they travel.
+static char *as_they_travel(const tr_run *run, size_t first, size_t count) {
+  char *sums = element(run, run->partial, first), *travel = run->wire ? narrow(run, first) : sums;
+  if (run->wire) run->compute.kernels->convert(&run->compute, count, run->wide, sums, run->wire_type, travel);
+  return travel;
+}
+
+// Each part by the rank that owns it. Sums go where the gradients are.
 static tr_status sum_parts(tr_run *run, size_t first, size_t count, const size_t *start, tr_part_done done,
                            void *user, tr_request **request) {
-  char *own = element(run, run->partial, first + start[run->grad_rank]), *src = element(run, run->partial, first);
-  if (run->wire) {
-    src = (char *)run->wire + first * tr_dtype_size(run->wire_type);
-    run->compute.kernels->convert(&run->compute, count, run->wide, element(run, run->partial, first), run->wire_type,
-                                  src);
-  }
+  char *own = element(run, run->partial, first + start[run->sharer]), *src = as_they_travel(run, first, count);
   return tr_group_reduce_scatter_v(run->grads, src, own, start, run->wire_type, run->wide, TR_SUM, TR_LAYOUT_BLOCK,
                                    done, user, request);
+}
+
+static tr_status sum_all(tr_run *run, size_t first, size_t count, tr_request **request) {
+  char *travel = as_they_travel(run, first, count);
+  return tr_group_allreduce(run->grads, travel, travel, count, run->wire_type, TR_SUM, request);
 }
 
 // Squares of this rank's part follow its sums while these are in the cache.
@@ -83,32 +95,45 @@ static tr_status start_gradients(tr_run *run, const tr_op *op, tr_request **requ
   size_t first, count;
   bucket_range(run, op, &first, &count);
   if (run->ngrad == 1) return TR_OK;
-  if (run->shares) {
-    tr__share *share = &run->share[op->bucket];
-    tr__share_begin(run, op->bucket);
-    return sum_parts(run, first, count, share->start, run->partial == run->gradients ? tr__share_squares : NULL,
-                     share, request);
-  }
-  char *sums = element(run, run->partial, first);
-  return tr_group_allreduce(run->grads, sums, sums, count, run->wide, TR_SUM, request);
+  if (!is_split(run)) return sum_all(run, first, count, request);
+  tr__share *share = &run->share[op->bucket];
+  tr__share_begin(run, op->bucket);
+  return sum_parts(run, first, count, share->start, run->partial == run->gradients ? tr__share_squares : NULL, share,
+                   request);
 }
 
 // grad_sync every: the micro-batch's sum joins the step's.
-static void finish_gradients(tr_run *run, const tr_op *op) {
-  if (run->partial == run->gradients) return;
-  size_t first, count, skipped = 0;
-  bucket_range(run, op, &first, &count);
-  if (run->shares) {
-    const size_t *start = run->share[op->bucket].start;
-    skipped = start[run->grad_rank];
-    count = start[run->grad_rank + 1] - skipped;
-  }
-  char *sum = element(run, run->gradients, first + skipped), *part = element(run, run->partial, first + skipped);
+static void add_micro_batch(tr_run *run, const tr_op *op, size_t first, size_t count) {
+  char *sum = element(run, run->gradients, first), *part = element(run, run->partial, first);
   if (op->first)
     memcpy(sum, part, count * tr_dtype_size(run->wide));
   else
     run->compute.kernels->add(&run->compute, count, run->wide, part, sum);
-  if (op->last && run->shares) tr__share_squares(&run->share[op->bucket], 0, count);
+}
+
+// The sums that this rank goes on with: all, or its own part.
+static void final_range(const tr_run *run, const tr_op *op, size_t *first, size_t *count) {
+  bucket_range(run, op, first, count);
+  if (!run->shares) return;
+  const size_t *start = run->share[op->bucket].start;
+  *first += start[run->sharer];
+  *count = start[run->sharer + 1] - start[run->sharer];
+}
+
+static void widen(tr_run *run, size_t first, size_t count) {
+  run->compute.kernels->convert(&run->compute, count, run->wire_type, narrow(run, first), run->wide,
+                                element(run, run->partial, first));
+}
+
+static void finish_gradients(tr_run *run, const tr_op *op) {
+  size_t first, count;
+  const int every = run->partial != run->gradients, split = is_split(run);
+  final_range(run, op, &first, &count);
+  if (run->wire && !split && run->ngrad > 1) widen(run, first, count);
+  if (every) add_micro_batch(run, op, first, count);
+  if (!run->shares || !op->last || (split && !every)) return; // told of the parts as they came
+  if (!split) tr__share_begin(run, op->bucket);
+  tr__share_squares(&run->share[op->bucket], 0, count);
 }
 
 // ---- a parameter that stages on two ranks share
@@ -142,8 +167,8 @@ tr_status tr__tied_bind(tr_run *run) {
   if (run->options.tied && run->tied_param < 0)
     return tr_error(TR_ERR_PLAN, "this rank's stages share no parameter with another rank's, but it is in group '%s'",
                     tr_group_name(run->options.tied));
-  run->tied_starts = calloc(2 * ((size_t)run->ngrad + 1), sizeof *run->tied_starts);
-  return run->tied_starts ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the parts of %d ranks", run->ngrad);
+  run->tied_starts = calloc(2 * ((size_t)run->nsharer + 1), sizeof *run->tied_starts);
+  return run->tied_starts ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for the parts of %d ranks", run->nsharer);
 }
 
 static tr_status sum_tied(tr_run *run, tr_request **request) {
@@ -161,23 +186,35 @@ static tr_status sum_beside_tied(tr_run *run, const tr_op *op, int behind, tr_re
   size_t begin = behind ? tied + (size_t)layout->param_count[run->tied_param] : first,
          end = behind ? first + count : tied;
   if (run->ngrad == 1 || begin >= end) return TR_OK;
-  if (!run->shares) {
-    char *sums = element(run, run->partial, begin);
-    return tr_group_allreduce(run->grads, sums, sums, end - begin, run->wide, TR_SUM, request);
-  }
-  size_t *start = run->tied_starts + (size_t)behind * ((size_t)run->ngrad + 1);
-  for (int r = 0; r <= run->ngrad; r++) {
+  if (!is_split(run)) return sum_all(run, begin, end - begin, request);
+  size_t *start = run->tied_starts + (size_t)behind * ((size_t)run->nsharer + 1);
+  for (int r = 0; r <= run->nsharer; r++) {
     size_t at = first + run->share[op->bucket].start[r];
     start[r] = (at < begin ? begin : at > end ? end : at) - begin;
   }
   return sum_parts(run, begin, end - begin, start, NULL, NULL, request);
 }
 
+// The part of the final sums in [begin, end), as wide numbers again.
+static void widen_within(tr_run *run, const tr_op *op, size_t begin, size_t end) {
+  size_t first, count;
+  final_range(run, op, &first, &count);
+  if (begin < first) begin = first;
+  if (end > first + count) end = first + count;
+  if (begin < end) widen(run, begin, end - begin);
+}
+
 static void finish_tied(tr_run *run, const tr_op *op) {
+  size_t first, count, tied = (size_t)run->options.layout->param_offset[run->tied_param];
+  bucket_range(run, op, &first, &count);
+  if (run->wire && !is_split(run) && run->ngrad > 1) {
+    widen_within(run, op, first, tied);
+    widen_within(run, op, tied + (size_t)run->options.layout->param_count[run->tied_param], first + count);
+  }
   if (!run->shares) return;
-  const size_t *start = run->share[op->bucket].start;
+  final_range(run, op, &first, &count);
   tr__share_begin(run, op->bucket);
-  tr__share_squares(&run->share[op->bucket], 0, start[run->grad_rank + 1] - start[run->grad_rank]);
+  tr__share_squares(&run->share[op->bucket], 0, count);
 }
 
 // ---- by role

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Who owns what of the state, and the sums of squares of owned gradients: ZeRO stage 1 on one machine. A bucket is cut into
-// runs of whole blocks, one per rank (tr_layout_own). Squares are summed block by block into an array that all ranks see, and
-// the norm adds that up in order; so its bits depend neither on the number of ranks nor on who owns what.
+// Who owns what of the state, and the sums of squares of owned gradients: ZeRO stage 1 on each machine. A bucket is cut into
+// runs of whole blocks, one per sharer (tr_layout_own). Squares are summed block by block into an array that all sharers see,
+// and the norm adds that up in order; so its bits depend neither on the number of ranks nor on who owns what.
 #include "run/run_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,11 +10,11 @@ static void cut_bucket(tr_run *run, int index, size_t *start) {
   const tr_layout *layout = run->options.layout;
   const tr_bucket *bucket = &run->options.program->bucket[index];
   int64_t base = layout->unit_start[bucket->unit_begin], first, count;
-  for (int r = 0; r < run->ngrad; r++) {
-    tr_layout_own(layout, bucket->unit_begin, bucket->unit_end, run->ngrad, r, &first, &count);
+  for (int r = 0; r < run->nsharer; r++) {
+    tr_layout_own(layout, bucket->unit_begin, bucket->unit_end, run->nsharer, r, &first, &count);
     start[r] = (size_t)(first - base);
   }
-  start[run->ngrad] = (size_t)(layout->unit_start[bucket->unit_end] - base);
+  start[run->nsharer] = (size_t)(layout->unit_start[bucket->unit_end] - base);
   run->share[index] = (tr__share){.run = run, .first = base, .start = start};
   for (int u = bucket->unit_begin; u < bucket->unit_end; u++) run->bucket_of[u] = index;
 }
@@ -24,11 +24,11 @@ tr_status tr__shares_make(tr_run *run) {
   if (!program) return TR_OK;
   size_t n = (size_t)program->nbucket;
   run->share = calloc(n, sizeof *run->share);
-  run->starts = calloc(n * ((size_t)run->ngrad + 1), sizeof *run->starts);
+  run->starts = calloc(n * ((size_t)run->nsharer + 1), sizeof *run->starts);
   run->bucket_of = calloc((size_t)run->options.layout->nunit, sizeof *run->bucket_of);
   if (!run->share || !run->starts || !run->bucket_of)
     return tr_error(TR_ERR_MEMORY, "no memory for the parts of %zu buckets", n);
-  for (int b = 0; b < program->nbucket; b++) cut_bucket(run, b, run->starts + (size_t)b * ((size_t)run->ngrad + 1));
+  for (int b = 0; b < program->nbucket; b++) cut_bucket(run, b, run->starts + (size_t)b * ((size_t)run->nsharer + 1));
   return TR_OK;
 }
 
@@ -43,8 +43,7 @@ void tr__share_of_unit(const tr_run *run, int unit, int64_t *first, int64_t *cou
   int64_t begin = unit_start[unit], end = unit_start[unit + 1];
   if (run->shares) {
     const tr__share *s = &run->share[run->bucket_of[unit]];
-    int64_t own = s->first + (int64_t)s->start[run->grad_rank],
-            own_end = s->first + (int64_t)s->start[run->grad_rank + 1];
+    int64_t own = s->first + (int64_t)s->start[run->sharer], own_end = s->first + (int64_t)s->start[run->sharer + 1];
     if (begin < own) begin = own;
     if (end > own_end) end = own_end;
   }
@@ -72,7 +71,7 @@ void tr__share_zero(tr_run *run) {
 void tr__share_begin(tr_run *run, int bucket) {
   const tr_layout *layout = run->options.layout;
   tr__share *s = &run->share[bucket];
-  s->at = s->first + (int64_t)s->start[run->grad_rank];
+  s->at = s->first + (int64_t)s->start[run->sharer];
   s->unit = run->options.program->bucket[bucket].unit_begin;
   while (s->unit + 1 < layout->nunit && layout->unit_start[s->unit + 1] <= s->at) s->unit++;
   s->block = tr_layout_blocks(layout, s->unit) + (s->at - layout->unit_start[s->unit]) / TR_LAYOUT_BLOCK;
@@ -95,7 +94,7 @@ void tr__share_squares(void *share, size_t first, size_t n) {
   tr__share *s = share;
   tr_run *run = s->run;
   const int64_t *unit_start = run->options.layout->unit_start;
-  const int64_t end = s->first + (int64_t)(s->start[run->grad_rank] + first + n);
+  const int64_t end = s->first + (int64_t)(s->start[run->sharer] + first + n);
   while (s->at < end) {
     while (unit_start[s->unit + 1] <= s->at) s->unit++;
     int64_t left = unit_start[s->unit + 1] - s->at, count = left < TR_LAYOUT_BLOCK ? left : TR_LAYOUT_BLOCK;

@@ -18,7 +18,7 @@ static int last_pass(unsigned use, unsigned by_weight, unsigned by_input) {
   return use & by_weight ? TR_OP_W : use & by_input ? TR_OP_I : TR_OP_F;
 }
 
-static void fill_range(const tr_model *model, const tr__value_facts *facts, int range, tr_run_step_model *out) {
+static void fill_range(const tr_model *model, const tr_value_facts *facts, int range, tr_run_step_model *out) {
   int begin, end, nunit = tr_model_units(model);
   tr_model_boundary boundary;
   tr_model_range(model, range, &begin, &end, &boundary);
@@ -32,7 +32,7 @@ static void fill_range(const tr_model *model, const tr__value_facts *facts, int 
                                   .gradient = leaves & TR_USE_DW ? TR_OP_W : TR_OP_I};
 }
 
-static void fill(const tr_model *model, const tr_layout *layout, const tr__value_facts *facts,
+static void fill(const tr_model *model, const tr_layout *layout, const tr_value_facts *facts,
                  tr_run_step_model *out) {
   int nunit = tr_model_units(model);
   for (int r = 0; r < tr_model_ranges(model); r++) fill_range(model, facts, r, out);
@@ -52,8 +52,8 @@ static void fill(const tr_model *model, const tr_layout *layout, const tr__value
 
 tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout, tr_run_step_model *out) {
   size_t nunit = (size_t)tr_model_units(model), nrange = (size_t)tr_model_ranges(model);
-  tr__value_facts facts;
-  TR_TRY(tr__value_facts_make(model, &facts));
+  tr_value_facts facts;
+  TR_TRY(tr_value_facts_make(model, &facts));
   *out = (tr_run_step_model){.unit_last_piece = calloc(nunit + 1, sizeof *out->unit_last_piece),
                              .unit_chunk_piece = calloc(nunit * nrange + 1, sizeof *out->unit_chunk_piece),
                              .chunk_piece = calloc(2 * nrange, sizeof *out->chunk_piece),
@@ -61,7 +61,7 @@ tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout,
                              .use = calloc(nrange, sizeof *out->use)};
   int works = out->unit_last_piece && out->unit_chunk_piece && out->chunk_piece && out->tied && out->use;
   if (works) fill(model, layout, &facts, out);
-  tr__value_facts_free(&facts);
+  tr_value_facts_free(&facts);
   if (works) return TR_OK;
   tr_run_step_model_free(out);
   return tr_error(TR_ERR_MEMORY, "no memory for the numbers of model '%s'", tr_model_name(model));

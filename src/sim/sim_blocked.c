@@ -5,11 +5,7 @@
 
 enum { MOST_RANKS = 8 };
 
-// A message is blocked as long as its partner has not come.
-static int is_blocked(const tr__sim_graph *g, uint32_t i) {
-  if (g->node[i].state == TR__SIM_WAITS) return 1;
-  return tr__sim_is_message(tr__sim_op(g, i)) && g->node[g->node[i].partner].state == TR__SIM_WAITS;
-}
+static int is_blocked(const tr__sim_graph *g, uint32_t i) { return g->node[i].state != TR__SIM_ENDED; }
 
 // The first blocked operation of a rank's lane; TR__SIM_NONE if there is none.
 static uint32_t head_of(const tr__sim_graph *g, int rank, tr_lane lane) {
@@ -50,7 +46,7 @@ static void name_missing(const tr__sim_graph *g, uint32_t i, tr_text *out) {
   if (tr__sim_is_message(op))
     name_message(g, i, out);
   else
-    tr_text_append(out, "those before it");
+    tr_text_append(out, g->node[i].state == TR__SIM_CAME ? "other ranks" : "those before it");
 }
 
 tr_status tr__sim_blocked(const tr__sim_graph *g) {

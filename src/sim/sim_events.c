@@ -72,6 +72,7 @@ static void release(run *s, uint32_t waiting, uint32_t op, int64_t time) {
 static void release_all(run *s, uint32_t op, int64_t end) {
   const tr__sim_graph *g = s->g;
   s->event[op].end = end;
+  s->g->node[op].state = TR__SIM_ENDED;
   s->done++;
   if (g->node[op].next != TR__SIM_NONE) release(s, g->node[op].next, op, end);
   for (uint32_t d = g->first[op]; d < g->first[op + 1]; d++) release(s, g->dependent[d], op, end);
@@ -174,6 +175,23 @@ static tr_status run_compute(run *s, uint32_t op, int64_t time) {
   return TR_OK;
 }
 
+// The last member to come starts it for all.
+static tr_status run_together(run *s, uint32_t op, int64_t time) {
+  const tr__sim_graph *g = s->g;
+  tr__sim_meeting *meeting = &g->meeting[g->node[op].partner];
+  if (--meeting->left > 0) return TR_OK;
+  const uint32_t decided = g->node[op].cause;
+  for (uint32_t m = meeting->first; m < meeting->first + meeting->size; m++) {
+    const uint32_t member = g->member[m];
+    int64_t cost;
+    TR_TRY(cost_of(s, member, &cost));
+    s->event[member].begin = g->node[member].ready;
+    g->node[member].cause = decided;
+    release_all(s, member, time + cost);
+  }
+  return TR_OK;
+}
+
 static link *link_of(run *s, int from, int to) {
   const int64_t key = (int64_t)from * s->g->p + to;
   uint64_t at = (uint64_t)key * UINT64_C(0x9e3779b97f4a7c15) >> 20;
@@ -207,7 +225,7 @@ static tr_status run_meeting(run *s, uint32_t op, int64_t time) {
   const uint32_t partner = s->g->node[op].partner;
   const uint32_t send = tr__sim_op(s->g, op)->kind == TR_OP_SEND ? op : partner, recv = send == op ? partner : op;
   int64_t latency, occupancy;
-  if (s->g->node[partner].state == TR__SIM_WAITS) return TR_OK;
+  if (s->g->node[partner].state != TR__SIM_CAME) return TR_OK;
   TR_TRY(message_cost(s, send, &latency, &occupancy));
   const int64_t end = time + latency + occupancy;
   s->event[send].begin = s->event[recv].begin = time;
@@ -223,7 +241,8 @@ static tr_status start(run *s, uint32_t op) {
   const tr_op *o = tr__sim_op(s->g, op);
   tr__sim_node *node = &s->g->node[op];
   const int meets = node->state == TR__SIM_MEETS;
-  node->state = TR__SIM_BEGAN;
+  node->state = TR__SIM_CAME;
+  if (o->kind == TR_OP_REDUCE && node->partner != TR__SIM_NONE) return run_together(s, op, node->ready);
   if (!tr__sim_is_message(o)) return run_compute(s, op, node->ready);
   if (s->g->costs->one_stream && !meets) return run_meeting(s, op, node->ready);
   if (o->kind == TR_OP_SEND) return run_send(s, op, node->ready);

@@ -223,7 +223,8 @@ static tr_status build(tr__sim_graph *g) {
   TR_TRY(make_nodes(g));
   TR_TRY(add_edges(g));
   TR_TRY(add_queues(g));
-  return add_messages(g);
+  TR_TRY(add_messages(g));
+  return tr__sim_add_meetings(g);
 }
 
 tr_status tr__sim_graph_build(const tr_program *const *program, int p, const tr_sim_costs *costs,
@@ -240,5 +241,7 @@ void tr__sim_graph_destroy(tr__sim_graph *graph) {
   free(graph->node);
   free(graph->first);
   free(graph->dependent);
+  free(graph->meeting);
+  free(graph->member);
   *graph = (tr__sim_graph){0};
 }

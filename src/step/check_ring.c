@@ -18,6 +18,7 @@ typedef struct rings {
   uint32_t *seen;      // [nop] of communication: the first compute operation that waits for it; nop: none
   uint32_t *slot_base; // [nring] where a ring's slots begin in `content`
   uint32_t *content;   // of rings without a peer: last operation + 1 that wrote it
+  unsigned char *made; // [nop] SENDs whose slot has been written
 } rings;
 
 // ---- fields
@@ -192,18 +193,10 @@ static tr_status writes(const rings *r, uint32_t i, int ring, int slot, int micr
     if (!to || p->op[to - 1].slot_in != slot || !has_ended(r, i, to - 1))
       return tr__step_broken(p, i, "makes what is not sent when it is there");
     if (before && !has_ended(r, before - 1, i)) return tr__step_broken(p, i, "overwrites what is still being sent");
+    r->made[to - 1] = 1;
     return TR_OK;
   }
-  uint32_t *content = &r->content[r->slot_base[ring] + (uint32_t)slot];
-  const tr_op *last = *content ? &p->op[*content - 1] : NULL;
-  int gradient = p->ring[ring].role == TR_ROLE_DERIVATIVE, whose = !last ? microbatch
-                                                                   : last->kind == TR_OP_X && gradient
-                                                                       ? last->back_microbatch
-                                                                       : last->microbatch;
-  uint32_t reader = r->reader[cell(r, ring, whose)];
-  if (whose != microbatch && (!reader || !has_ended(r, reader - 1, i)))
-    return tr__step_broken(p, i, "overwrites what the next stage still reads");
-  *content = i + 1;
+  r->content[r->slot_base[ring] + (uint32_t)slot] = i + 1; // who would have read what was there will notice
   return TR_OK;
 }
 
@@ -244,36 +237,14 @@ static tr_status check_received(const rings *r, uint32_t i) {
   return TR_OK;
 }
 
-// A SEND's pass is that which writes its slot.
-static tr_status check_sent(const rings *r, uint32_t i, const unsigned char *made) {
-  return made[i] ? TR_OK : tr__step_broken(r->program, i, "sends what nobody makes");
-}
-
-static void note_made(const rings *r, uint32_t i, unsigned char *made) {
-  const tr_program *p = r->program;
-  const tr_op *op = &p->op[i];
-  const tr_chunk *chunk = &p->chunk[op->chunk], *back = op->kind == TR_OP_X ? &p->chunk[back_chunk(p, op)] : chunk;
-  int forward = op->kind == TR_OP_F || op->kind == TR_OP_X,
-      backward = op->kind == TR_OP_B || op->kind == TR_OP_I || op->kind == TR_OP_X;
-  int out = forward && op->piece_end == chunk->piece_end ? chunk->ring_out : -1,
-      dout = backward && op->piece_begin == back->piece_begin ? back->ring_dout : -1;
-  uint32_t to = out < 0 ? 0 : r->message[cell(r, out, op->microbatch)];
-  if (to) made[to - 1] = 1;
-  to = dout < 0 ? 0 : r->message[cell(r, dout, op->kind == TR_OP_X ? op->back_microbatch : op->microbatch)];
-  if (to) made[to - 1] = 1;
-}
-
-static tr_status check_all(const rings *r, uint32_t *last, unsigned char *made) {
+static tr_status check_all(const rings *r, uint32_t *last) {
   const tr_program *p = r->program;
   TR_TRY(note_messages(r, last));
   for (uint32_t i = 0; i < p->nop; i++)
-    if (p->op[i].kind <= TR_OP_R) {
-      TR_TRY(check_pass(r, i));
-      note_made(r, i, made);
-    }
+    if (p->op[i].kind <= TR_OP_R) TR_TRY(check_pass(r, i));
   for (uint32_t i = 0; i < p->nop; i++) {
     if (p->op[i].kind == TR_OP_RECV) TR_TRY(check_received(r, i));
-    if (p->op[i].kind == TR_OP_SEND) TR_TRY(check_sent(r, i, made));
+    if (p->op[i].kind == TR_OP_SEND && !r->made[i]) return tr__step_broken(p, i, "sends what nobody makes");
   }
   return TR_OK;
 }
@@ -283,10 +254,9 @@ tr_status tr__check_rings(const tr_program *p) {
   if (p->nring == 0) return TR_OK;
   for (int k = 0; k < p->nring; k++) slots += (size_t)p->ring[k].slots;
   size_t n = 2 * cells + 3 * nop + 2 * (size_t)p->nring + 2 * slots;
-  rings r = {.program = p, .message = calloc(n + 1, sizeof *r.message)};
-  unsigned char *made = calloc(nop + 1, 1);
+  rings r = {.program = p, .message = calloc(n + 1, sizeof *r.message), .made = calloc(nop + 1, 1)};
   tr_status status = TR_ERR_MEMORY;
-  if (r.message && made) {
+  if (r.message && r.made) {
     r.reader = r.message + cells;
     r.before = r.reader + cells;
     r.computed = r.before + nop;
@@ -295,11 +265,11 @@ tr_status tr__check_rings(const tr_program *p) {
     r.content = r.slot_base + p->nring;
     for (size_t i = 0; i < nop; i++) r.seen[i] = p->nop;
     for (int k = 1; k < p->nring; k++) r.slot_base[k] = r.slot_base[k - 1] + (uint32_t)p->ring[k - 1].slots;
-    status = check_all(&r, r.content + slots, made);
+    status = check_all(&r, r.content + slots);
   } else {
     tr_error(status, "no memory to check the step program");
   }
   free(r.message);
-  free(made);
+  free(r.made);
   return status;
 }

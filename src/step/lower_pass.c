@@ -277,6 +277,7 @@ static void lower_pair(tr__lowering *low, const tr__half *h) {
     if (backward.begin < backward.end) backward_turn(low, &backward);
     if (forward.begin < forward.end) forward_turn(low, &forward);
   }
+  low->njoin = 0; // what is left of it, both halves have waited for
   join_pair(low, &backward);
   join_pair(low, &forward);
 }

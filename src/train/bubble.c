@@ -12,15 +12,23 @@
 enum { COST_STEPS = 8, WARM_STEPS = 1 };
 
 struct tr__bubble {
-  tr__costs costs, own; // of all ranks, once agreed; of this one
+  tr__costs own;        // of this rank
+  tr__cost_sum *agreed; // [classes] of all ranks
   int place;
   int64_t busy, program, steps;             // of this rank since the last agreement
   int64_t all_busy, all_program, all_steps; // compared: of all ranks
   int64_t seen;                             // steps of this process
-  int agreed;                               // costs are those of COST_STEPS steps, or of all that there were
+  int settled;                              // `agreed` is of COST_STEPS steps
   double measured;                          // in the last window; below 0: not known
   tr__simulated simulated;
 };
+
+size_t tr__bubble_bytes(const tr_train_plan *plan) {
+  size_t nbyte = sizeof(struct tr__bubble);
+  if (plan->schedule.p < 2) return 0;
+  for (int r = 0; r < plan->schedule.p; r++) nbyte += plan->part[r].program.nop * sizeof(uint32_t);
+  return nbyte;
+}
 
 tr_status tr__bubble_open(const tr__trainer *t, struct tr__bubble **out) {
   struct tr__bubble *b = calloc(1, sizeof *b);
@@ -29,13 +37,14 @@ tr_status tr__bubble_open(const tr__trainer *t, struct tr__bubble **out) {
   b->place = tr_mesh_coordinate(&t->plan->mesh, t->rank, TR_AXIS_PP);
   b->measured = -1;
   TR_TRY(tr__costs_open(t->plan, &b->own));
-  return tr__costs_open(t->plan, &b->costs);
+  b->agreed = calloc((size_t)b->own.first[t->plan->schedule.p] + 1, sizeof *b->agreed);
+  return b->agreed ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory to measure a pipeline");
 }
 
 void tr__bubble_close(struct tr__bubble *b) {
   if (!b) return;
   tr__costs_close(&b->own);
-  tr__costs_close(&b->costs);
+  free(b->agreed);
   free(b);
 }
 
@@ -68,23 +77,25 @@ static tr_status sum_times(const tr__trainer *t, struct tr__bubble *b) {
 }
 
 static tr_status simulate(const tr__trainer *t, struct tr__bubble *b) {
-  const size_t n = b->own.first[t->plan->mesh.degree[TR_AXIS_PP]];
+  const size_t n = b->own.first[t->plan->schedule.p];
+  tr__costs all = b->own;
   tr_sim_result result;
-  memcpy(b->costs.sum, b->own.sum, n * sizeof *b->costs.sum);
-  TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), b->costs.sum, b->costs.sum, 3 * n, TR_I64, TR_SUM, NULL));
-  b->agreed = b->seen >= WARM_STEPS + COST_STEPS;
+  all.sum = b->agreed;
+  memcpy(all.sum, b->own.sum, n * sizeof *all.sum);
+  TR_TRY(tr_group_allreduce(tr_comm_world(t->comm), all.sum, all.sum, 3 * n, TR_I64, TR_SUM, NULL));
+  b->settled = b->seen >= WARM_STEPS + COST_STEPS;
   if (t->rank != 0) return TR_OK;
-  TR_TRY(tr__costs_simulate(&b->costs, &result));
+  TR_TRY(tr__costs_simulate(&all, &result));
   b->simulated = (tr__simulated){.makespan = result.makespan, .bubble = result.bubble};
   tr_sim_result_destroy(&result);
-  return tr__costs_kernels(&b->costs, &b->simulated.kernels);
+  return tr__costs_kernels(&all, &b->simulated.kernels);
 }
 
 tr_status tr__bubble_count(tr__trainer *t) {
   struct tr__bubble *b = t->timing ? t->timing->bubble : NULL;
   if (!b || b->steps == 0) return TR_OK;
   TR_TRY(sum_times(t, b));
-  return b->agreed ? TR_OK : simulate(t, b);
+  return b->settled ? TR_OK : simulate(t, b);
 }
 
 int tr__bubble_say(const tr__trainer *t, double *measured, tr__simulated *simulated) {

@@ -42,6 +42,13 @@ static int is_tied(const tr_train_plan *plan, int place) {
   return 0;
 }
 
+int tr__plan_groups(const tr_train_plan *plan) {
+  int n = 2 + (plan->schedule.p > 1) + has_copies(plan);
+  for (int r = 0; r < plan->schedule.p; r++)
+    if (is_tied(plan, r)) return n + 1;
+  return n;
+}
+
 // The ranks of this rank's pipeline's data groups in the places that are wanted, place by place.
 static tr_status make_group(const tr_train_plan *plan, tr_comm *comm, const char *name, const unsigned char *wanted,
                             tr_group **out) {
@@ -72,15 +79,30 @@ static tr_status open_pipeline(const tr_train_plan *plan, tr_comm *comm, tr_trai
   return status;
 }
 
+// Who has the state together: all whose gradients are summed where they are on one host, else those of this host. Memory for
+// that was laid out before anybody knew for sure who is where: where the starter did not tell, every rank has a state of its own.
+static tr_status open_sharers(const tr_train_plan *plan, tr_comm *comm, tr_train_groups *out) {
+  tr_group *grads = out->grads ? out->grads : out->dp;
+  int member[TR__TRAIN_RANKS], n = 0, own = tr_comm_rank(comm);
+  if (!plan->step.zero || tr_group_on_one_host(grads)) return TR_OK;
+  for (int i = 0; i < tr_group_size(grads); i++) {
+    const int rank = tr_group_member(grads, i), here = tr_comm_host(comm, rank) == tr_comm_host(comm, own);
+    if (rank == own || (here && plan->local > 1)) member[n++] = rank;
+  }
+  return tr_group_create(comm, member, n, "host", &out->share);
+}
+
 tr_status tr_train_groups_open(const tr_train_plan *plan, tr_comm *comm, tr_train_groups *out) {
   *out = (tr_train_groups){0};
   tr_status status = tr_mesh_group(&plan->mesh, comm, TR_AXIS_DP, &out->dp);
   if (status == TR_OK && plan->schedule.p > 1) status = open_pipeline(plan, comm, out);
+  if (status == TR_OK) status = open_sharers(plan, comm, out);
   if (status < 0) tr_train_groups_close(out);
   return status;
 }
 
 void tr_train_groups_close(tr_train_groups *groups) {
+  tr_group_destroy(groups->share);
   tr_group_destroy(groups->tied);
   tr_group_destroy(groups->grads);
   tr_group_destroy(groups->pp);

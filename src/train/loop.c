@@ -40,6 +40,7 @@ static tr_status open_run(tr__trainer *t) {
   options.dp = t->groups.dp;
   options.pp = t->groups.pp;
   options.grads = t->groups.grads;
+  options.share = t->groups.share;
   options.tied = t->groups.tied;
   tr__timing_observe(t, &options); // first, so that it sees what a fault strikes
   tr__fault_observe(t, &options);
@@ -87,6 +88,7 @@ tr_model_input tr__batch_input(const tr_batch *b) {
 static tr_status fill_batches(tr__trainer *t) {
   const tr_train_plan *plan = t->plan;
   int64_t begin = tr_clock_ns();
+  tr_comm_activity(t->comm, "data", t->step + 1, -1);
   tr__timing_begin(t, TR__SLICE_DATA);
   for (int j = 0; j < plan->accumulation; j++) {
     const int64_t *index;
@@ -314,13 +316,18 @@ tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_m
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
   size_t arena[MOST_RANKS];
-  size_arenas(plan, arena);
   tr_launch_options_init(&launch);
   launch.mode = (tr_launch_mode)c->run.launch;
   launch.nrank = (int)c->run.ranks;
   launch.nthread = plan->nthread;
   launch.bind = c->run.bind;
-  launch.arena_of = arena;
+  if (plan->local < launch.nrank && plan->schedule.p <= 1) { // who is the first on its host, the launcher knows
+    launch.arena_nbyte = plan->arena_nbyte;
+    launch.once_nbyte = plan->once_nbyte;
+  } else {
+    size_arenas(plan, arena);
+    launch.arena_of = arena;
+  }
   launch.deadline = c->run.deadline;
   launch.any_order = c->comm.order == TR_ORDER_ANY;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then

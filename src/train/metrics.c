@@ -72,7 +72,7 @@ static tr_status write_record(tr__trainer *t, const tr_step_result *result, doub
                 "lr", lr, "tokens_per_s", r->tokens_per_s, "tokens", (json_int_t)t->tokens, "flops_per_s",
                 r->flops_per_s, "memory_bytes", (json_int_t)t->plan->rank_nbyte, "data_wait", r->data_wait,
                 "comm_wait", r->comm_wait, "eta_s", r->eta, "skipped", result->skipped);
-  json_object_set_new(record, "memory_total", json_integer((json_int_t)t->plan->total_nbyte));
+  json_object_set_new(record, "memory_total", json_integer((json_int_t)tr__plan_total(t->plan, t->memory_ranks)));
   json_object_set_new(record, "memory_used", json_integer((json_int_t)t->memory_used));
   if (r->peak > 0) json_object_set_new(record, "peak_share", json_real(r->peak));
   if (r->rho >= 0) json_object_set_new(record, "rho", json_real(r->rho));

@@ -104,7 +104,7 @@ const tr_option tr_train_options[] = {
     {.path = "parallel.cp", .type = TR_OPTION_INT, .offset = AT(parallel.cp), .def = "1", .min = 1, .max = 1, .unit = "ranks",
      .alias = "context-parallel-size|context_parallel_degree", .help = "Ways to split each sequence; 1 in this version."},
     {.path = "parallel.schedule", .type = TR_OPTION_STRING, .offset = AT(parallel.schedule), .def = "1f1b", .alias = "pipeline_parallel_schedule",
-     .help = "Order of a pipeline's passes: a name that trireme simulate --list knows, or a file of tokens in PyTorch's form."},
+     .help = "Order of a pipeline's passes: a name that trireme simulate --help lists, or a file of tokens in PyTorch's form."},
     {.path = "parallel.chunks", .type = TR_OPTION_INT, .offset = AT(parallel.chunks), .def = "auto", .min = 1, .max = 64,
      .choices = "auto", .word = 0, .unit = "stages", .alias = "num-virtual-stages-per-pipeline-rank",
      .help = "Stages per rank of a pipeline; auto: as the schedule has them (1, or 2)."},
@@ -113,9 +113,9 @@ const tr_option tr_train_options[] = {
      .help = "interleaved: micro-batches that go round together; auto: parallel.pp."},
     {.path = "parallel.stages", .type = TR_OPTION_STRING, .offset = AT(parallel.stages), .def = "balanced",
      .help = "Layers of each stage, as in 4,3,3,2 (the embedding is in the first stage, the head in the last); balanced: stages take equally long."},
-    {.path = "parallel.zero", .type = TR_OPTION_INT, .offset = AT(parallel.zero), .def = "1", .min = 0, .max = 1,
+    {.path = "parallel.zero", .type = TR_OPTION_INT, .offset = AT(parallel.zero), .def = "1", .min = 0, .max = 3,
      .alias = "zero_stage|zero_optimization.stage",
-     .help = "ZeRO stage. 1: weights and optimizer state exist once per machine, each rank updates its part; 0: once per rank."},
+     .help = "ZeRO stage. 1: weights and optimizer state exist once per machine, each of its ranks updates its part; 0: once per rank; 2 and 3 are not in this version."},
     {.path = "parallel.map", .type = TR_OPTION_STRING, .offset = AT(parallel.map), .def = "tp,cp,dp,pp",
      .help = "Order in which axes are laid over ranks, innermost first."},
 
@@ -123,7 +123,7 @@ const tr_option tr_train_options[] = {
      .help = "Type of activations, working weights and products; gradients, master weights and moments are f32."},
 
     {.path = "precision.grad_wire", .type = TR_OPTION_CHOICE, .offset = AT(precision.grad_wire), .def = "f32", .choices = "f32|bf16",
-     .help = "Type of gradients on their way between ranks; sums are f32."},
+     .help = "Type of gradients on their way between ranks; sums are f32, and over several hosts travel in this type too."},
     {.path = "precision.stage_wire", .type = TR_OPTION_CHOICE, .offset = AT(precision.stage_wire), .def = "auto", .choices = "auto|f32|bf16",
      .alias = "pipeline-dtype", .help = "Type of activations and their gradients on their way between stages; auto: precision.compute."},
 
@@ -219,7 +219,7 @@ const tr_option tr_train_options[] = {
     {.path = "run.kernels", .type = TR_OPTION_CHOICE, .offset = AT(run.kernels), .def = "cpu", .choices = "cpu|reference",
      .help = "Fast kernels for this processor, or the naive ones that they are tested against."},
     {.path = "run.progress", .type = TR_OPTION_CHOICE, .offset = AT(run.progress), .def = "auto", .choices = "auto|on|off",
-     .help = "A progress bar; auto: when the output is a terminal."},
+     .help = "A progress bar; auto: when the output is a terminal and nobody else (mpirun, srun) starts the ranks."},
     {.path = "run.trace", .type = TR_OPTION_STRING, .offset = AT(run.trace), .def = "",
      .help = "File for a trace of all ranks (Chrome and Perfetto read it); empty: none."},
     {.path = "run.profile", .type = TR_OPTION_INT, .offset = AT(run.profile), .def = "0", .min = 0, .max = HUGE_COUNT,

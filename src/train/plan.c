@@ -48,9 +48,6 @@ static tr_status plan_place(tr_train_plan *plan, const tr_options *options) {
   return TR_OK;
 }
 
-// Whether ranks that hold the same weights are on several hosts.
-static int spans_hosts(const tr_train_plan *plan) { return plan->local < plan->config->run.ranks; }
-
 // The numbers of pipeline ranks nearest to what is set that divide the ranks, and numbers of ranks that it divides.
 static tr_status refuse_pp(const tr_train_config *c, const tr_options *options) {
   long long pp = c->parallel.pp, ranks = c->run.ranks, below = pp < ranks ? pp : ranks, above = pp;
@@ -134,13 +131,25 @@ static tr_status check_pipeline(const tr_train_plan *plan, const tr_options *opt
   return TR_OK;
 }
 
-static tr_status check_wire(const tr_train_plan *plan, const tr_options *options) {
+// A pipeline adds to a stage's gradients, and reads its weights, all through a step; who gives them up in between, as stages 2
+// and 3 do, has to fetch them again for every micro-batch.
+static tr_status check_zero(const tr_train_plan *plan, const tr_options *options) {
   const tr_train_config *c = plan->config;
-  if (c->precision.grad_wire == TR_COMPUTE_F32) return TR_OK;
-  if (spans_hosts(plan))
-    return tr_options_error(options, "precision.grad_wire",
-                            "bf16 needs ranks that share memory, and these are on several hosts; f32 would work");
-  if (c->parallel.zero) return TR_OK;
+  const int pp = plan->mesh.degree[TR_AXIS_PP];
+  if (c->parallel.zero <= 1) return TR_OK;
+  if (pp > 1)
+    return tr_options_error(
+        options, "parallel.zero",
+        "%lld gives gradients up after every micro-batch, and a pipeline (parallel.pp=%d) adds to "
+        "them until the last one; 1 would work: weights and optimizer state once per machine",
+        (long long)c->parallel.zero, pp);
+  return tr_options_error(options, "parallel.zero",
+                          "%lld is not in this version; 1 would work: weights and optimizer state once per machine",
+                          (long long)c->parallel.zero);
+}
+
+static tr_status check_wire(const tr_train_config *c, const tr_options *options) {
+  if (c->precision.grad_wire == TR_COMPUTE_F32 || c->parallel.zero) return TR_OK;
   return tr_options_error(
       options, "precision.grad_wire",
       "bf16 needs owners that sum in f32: parallel.zero=1 would work, or precision.grad_wire=f32");
@@ -217,7 +226,8 @@ tr_status tr__train_plan(const tr_train_config *config, const tr_options *option
   if (status == TR_OK) status = tr__trace_check(config, options);
   if (status == TR_OK) status = plan_place(out, options);
   if (status == TR_OK) status = plan_mesh(out, options);
-  if (status == TR_OK) status = check_wire(out, options);
+  if (status == TR_OK) status = check_zero(out, options);
+  if (status == TR_OK) status = check_wire(config, options);
   if (status == TR_OK) status = check_pipeline(out, options);
   if (status == TR_OK) status = plan_batch(out, options);
   if (status == TR_OK) status = tr__plan_from(out, options);

@@ -3,16 +3,46 @@
 // made for plans that differ in one setting, in the order of what the change costs the user, and those that fit are named.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/comm/launch.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 256 };
 
 // What a rank takes besides its run and its saves. More than a hundredth of the whole only in small runs.
 typedef struct extras {
-  size_t data, threads, lists;
+  size_t data, threads, lists, messages;
 } extras;
 
-static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, size_t state_lists) {
+// Sums of gradients, where ranks do not read them in each other's memory.
+static size_t message_bytes(const tr_train_plan *plan, const tr_train_part *part, tr_dtype type) {
+  const int n = part->program.nbucket;
+  size_t *nelem = calloc((size_t)n + 1, sizeof *nelem);
+  if (!nelem) return 0;
+  for (int b = 0; b < n; b++) {
+    const tr_bucket *bucket = &part->program.bucket[b];
+    nelem[b] = (size_t)(part->layout.unit_start[bucket->unit_end] - part->layout.unit_start[bucket->unit_begin]);
+  }
+  const tr_launch_messages messages = {.nrank = plan->step.dp,
+                                       .local = plan->local,
+                                       .any_order = plan->config->comm.order == TR_ORDER_ANY,
+                                       .scatters = plan->step.zero && plan->local >= plan->step.dp,
+                                       .nelem = nelem,
+                                       .n = (size_t)n,
+                                       .type = type};
+  size_t nbyte = tr_launch_message_bytes(&messages);
+  free(nelem);
+  return nbyte;
+}
+
+// Groups over hosts have two within each; the last one is who shares the state.
+static size_t talk_bytes(const tr_train_plan *plan) {
+  const int ranks = (int)plan->config->run.ranks, n = tr__plan_groups(plan);
+  return tr_launch_bytes(ranks, plan->local, plan->local < ranks ? 2 * n + 1 : n);
+}
+
+static extras extras_of(const tr_train_plan *plan, const tr_train_part *part, const tr_run_options *run,
+                        const tr_run_memory *memory, size_t state_lists) {
   const tr_train_config *c = plan->config;
   enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
   size_t nbatch = (size_t)plan->accumulation;
@@ -20,7 +50,8 @@ static extras extras_of(const tr_train_plan *plan, const tr_run_memory *memory, 
       .data = nbatch * (tr_batch_bytes(plan->micro, c->data.sequence) + sizeof(tr_batch) + sizeof(tr_model_input)) +
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
-      .lists = memory->tables + state_lists};
+      .lists = memory->tables + state_lists + tr__bubble_bytes(plan),
+      .messages = message_bytes(plan, part, run->grad_wire)};
 }
 
 // Of a rank in one place of the pipeline, but for its share of a save.
@@ -49,6 +80,7 @@ static void describe(tr_train_plan *plan, const rank_memory *rank, size_t save) 
               {"batches", extra->data},
               {"threads", extra->threads},
               {"lists", extra->lists},
+              {"messages", extra->messages},
               {"communication", plan->talk_nbyte},
               {"trace", tr__trace_bytes(plan)}};
   size_t at = 0;
@@ -67,12 +99,13 @@ static tr_status measure_part(const tr_train_plan *plan, int place, size_t save,
   tr_train_part *part = &plan->part[place];
   tr_run_options options;
   tr__part_run_options(plan, part, &options);
-  TR_TRY(tr_run_memory_predict(&options, plan->nthread, plan->step.dp, &out->run));
-  out->extra = extras_of(plan, &out->run, lists);
+  const int ranks = plan->step.dp, sharers = plan->local < (int)plan->config->run.ranks ? plan->local : ranks;
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, ranks, sharers, &out->run));
+  out->extra = extras_of(plan, part, &options, &out->run, lists);
   part->arena_nbyte = out->run.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
   part->once_nbyte = out->run.host_total;
   part->rank_nbyte = out->run.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
-                     out->extra.lists + tr__trace_bytes(plan) + save;
+                     out->extra.lists + out->extra.messages + tr__trace_bytes(plan) + save;
   return TR_OK;
 }
 
@@ -89,9 +122,12 @@ static tr_status save_sizes(const tr_train_plan *plan, size_t *most, size_t *all
   return TR_OK;
 }
 
+// Each host has memory of its own.
+size_t tr__plan_total(const tr_train_plan *plan, int local) {
+  return plan->even_nbyte * (size_t)local + plan->once_nbyte + plan->talk_nbyte;
+}
+
 tr_status tr__plan_memory(tr_train_plan *plan) {
-  enum { GROUPS = 2, PIPELINE_GROUPS = 5 };                                          // that of all ranks, and dp
-  const size_t ranks = (size_t)plan->config->run.ranks, local = (size_t)plan->local; // each host has its own memory
   const int pp = plan->mesh.degree[TR_AXIS_PP], dp = plan->mesh.degree[TR_AXIS_DP];
   size_t save[RANKS] = {0}, saves, lists, sum = 0;
   rank_memory largest = {0};
@@ -109,8 +145,9 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
     plan->largest = place;
     largest = memory;
   }
-  plan->talk_nbyte = tr_launch_bytes((int)ranks, pp > 1 ? PIPELINE_GROUPS : GROUPS);
-  plan->total_nbyte = sum / ranks * local + saves / ranks * local + plan->once_nbyte + plan->talk_nbyte;
+  plan->talk_nbyte = talk_bytes(plan);
+  plan->even_nbyte = (sum + saves) / (size_t)plan->config->run.ranks;
+  plan->total_nbyte = tr__plan_total(plan, plan->local);
   describe(plan, &largest, save[plan->largest]);
   return TR_OK;
 }

@@ -68,7 +68,7 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan) {
   double refused_part = 0;
   while (part_of_memory(plan) > most_of_memory && plan->micro > 1) {
     int64_t now = plan->micro, next = suitable_up_to(plan, next_bound(plan));
-    if (next == 0 || share / next > TR_STEP_MICROBATCHES) break;
+    if (next < 1 || share / next > TR_STEP_MICROBATCHES) break;
     refused_part = part_of_memory(plan);
     refused = now;
     tr_status status = plan_with(plan, next);

@@ -2,11 +2,12 @@
 // The step programs of a plan: one per place in the pipeline, each proved alone, and all of a pipeline together, before any
 // rank exists.
 #include "train/train_internal.h"
+#include "trireme/step/values.h"
 #include <stdlib.h>
 
 static tr_status lower(const tr_train_plan *plan, int place, tr_train_part *part, const tr_run_step_model *model) {
-  TR_TRY(tr_run_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
-                                 &part->step.nrecompute));
+  TR_TRY(tr_value_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
+                                   &part->step.nrecompute));
   if (plan->schedule.p)
     TR_TRY(tr_program_build_pipeline(&plan->schedule, place, &model->model, model->chunk_piece, &part->step,
                                      &part->program));
@@ -41,12 +42,13 @@ static tr_status check_together(const tr_train_plan *plan) {
 
 tr_status tr__plan_program(tr_train_plan *plan) {
   const tr_train_config *c = plan->config;
-  const int ranks = tr__plan_gradient_ranks(plan), spans_hosts = plan->local < c->run.ranks;
+  // Over several hosts each has one state for its ranks, but the stages of a pipeline do not share.
+  const int ranks = tr__plan_gradient_ranks(plan), apart = plan->schedule.p > 1 && plan->local < c->run.ranks;
   plan->step = (tr_step_options){.microbatches = plan->accumulation,
                                  .dp = ranks,
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                                 .zero = ranks > 1 && !spans_hosts ? (int)c->parallel.zero : 0};
+                                 .zero = ranks > 1 && !apart ? (int)c->parallel.zero : 0};
   for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++) TR_TRY(build(plan, r, &plan->part[r]));
   return plan->schedule.p ? check_together(plan) : TR_OK;
 }

@@ -132,9 +132,9 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
   int cores = tr_cpu_count();
   print_rate_notes(plan, out);
   if (plan->local < ranks && plan->config->parallel.zero)
-    tr_text_append(
-        out, "note    ranks are on several hosts, so each keeps weights and optimizer state of its own, as with "
-             "parallel.zero=0\n");
+    tr_text_append(out,
+                   "note    ranks are on several hosts: each host has one copy of weights and optimizer state%s\n",
+                   plan->local > 1 ? " for all its ranks" : "");
   if (plan->place.size == 0 && ranks * plan->nthread > cores)
     tr_text_append(out, "note    %lld rank%s x %d thread%s on %d core%s: %s take turns\n", (long long)ranks,
                    plural(ranks), plan->nthread, plural(plan->nthread), cores, plural(cores),

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 
+enum { TR__TRAIN_RANKS = 256 }; // most ranks of a run
+
 tr_model_input tr__batch_input(const tr_batch *batch);  // the view of a batch that pieces get; owns nothing
 tr_dtype tr__train_type(const tr_train_config *config); // of the working weights
 tr_dtype tr__stage_type(const tr_train_config *config); // of what travels between stages
@@ -22,9 +24,10 @@ tr_status tr__plan_tokenizer(tr_train_plan *plan, const tr_options *options); //
 tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options);     // plan_model.c
 tr_status tr__plan_data(tr_train_plan *plan, const tr_options *options);      // plan_data.c
 tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options);    // plan_stages.c: the parts of ranks
-tr_status tr__plan_program(tr_train_plan *plan); // plan_program.c; again with another micro
-tr_status tr__plan_memory(tr_train_plan *plan);  // plan_memory.c
-enum { TR_PLAN_ROWS = INT32_MAX / 4 };           // most rows that go through at once
+tr_status tr__plan_program(tr_train_plan *plan);             // plan_program.c; again with another micro
+tr_status tr__plan_memory(tr_train_plan *plan);              // plan_memory.c
+size_t tr__plan_total(const tr_train_plan *plan, int local); // of so many ranks of a host together
+enum { TR_PLAN_ROWS = INT32_MAX / 4 };                       // most rows that go through at once
 // plan_schedule.c. Whether there is a pipeline; its schedule, for plan->accumulation micro-batches (`options` NULL: refusals
 // name no setting); whether there would be one for m.
 int tr__plan_pipelined(const tr_train_plan *plan);
@@ -36,6 +39,7 @@ void tr__plan_stages_free(tr_train_plan *plan);
 int tr__plan_side(const tr_train_plan *plan, int place);
 int tr__plan_gradient_ranks(const tr_train_plan *plan);
 int tr__plan_ties(const tr_train_plan *plan, int place, int param);
+int tr__plan_groups(const tr_train_plan *plan); // of one rank at most, that of all ranks included
 // plan_program.c: what tr_train_run_options says for the ranks of a part, whether its backward passes are split.
 void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, tr_run_options *out);
 int tr__part_splits(const tr_train_part *part);
@@ -88,7 +92,8 @@ typedef struct tr__trainer {
   int64_t val_step;     // after how many updates, -1: never
   size_t memory_before; // private memory of this process when it had done nothing yet
   size_t memory_own;    // the most that this rank was seen to take
-  size_t memory_used;   // by all ranks
+  size_t memory_used;   // by all ranks of rank 0's host
+  int memory_ranks;     // how many these are
   // since the last log line
   int64_t mark_ns, mark_tokens, data_ns, comm_ns;
   int64_t begin_ns;
@@ -133,6 +138,7 @@ void tr__timing_wrote(tr__trainer *t, int64_t begin,
 double tr__timing_rho(tr__trainer *t);
 
 // ---- bubble.c: the share of a pipeline's step that its ranks compute nothing
+size_t tr__bubble_bytes(const tr_train_plan *plan); // of each rank
 typedef struct tr__simulated {
   int64_t makespan; // ns of a step; 0: not simulated yet
   int64_t kernels;  // the same if nothing took time but kernels

@@ -12,6 +12,9 @@ for n in 2 3; do
   expect "forked $n" 0
 done
 
+train "${run[@]}" train.folder="$work/forked-pipe" -n 4 parallel.pp=2 parallel.schedule=zb_h1 model.layers=4 batch.micro=1
+expect "forked pipelines" 0
+
 # check_run NAME RANKS: the last command trained this in its folder
 check_run() {
   if [ "$rc" != 0 ]; then fail "$1: exit code $rc: $(said)"; fi
@@ -22,6 +25,8 @@ check_run() {
 # ---- without any MPI: all ranks share memory
 torch 2 "$TRIREME" train "${run[@]}" train.folder="$work/torch-2"
 check_run torch-2 2
+torch 4 "$TRIREME" train "${run[@]}" train.folder="$work/torch-pipe" parallel.pp=2 parallel.schedule=zb_h1 model.layers=4 batch.micro=1
+check_run torch-pipe pipe
 torch 2 "$TRIREME" train "${run[@]}" train.folder="$work/other-n" -n 3
 if [ "$rc" != 3 ] || ! grep -q -- '-n 3, but torchrun has started 2 ranks; leave -n out, or give -n 2' "$work/err.0"; then
   fail "another -n: exit code $rc: $(said)"
@@ -41,6 +46,10 @@ for name in openmpi mpich; do
   tested=$((tested + 1))
   mpi "$name" 2 "$TRIREME" train "${run[@]}" train.folder="$work/$name-2"
   check_run "$name-2" 2
+  for each in 1 2; do # every message between hosts; pipelines or data groups within one
+    TRIREME_PER_HOST=$each mpi "$name" 4 "$TRIREME" train "${run[@]}" train.folder="$work/$name-pipe-$each" parallel.pp=2 parallel.schedule=zb_h1 model.layers=4 batch.micro=1
+    check_run "$name-pipe-$each" pipe
+  done
   export TRIREME_PER_HOST=1
   mpi "$name" 3 "$TRIREME" train "${run[@]}" train.folder="$work/$name-1-each"
   check_run "$name-1-each" 3

@@ -39,14 +39,15 @@ refuse 'parallel.pp: 8 stages .* need as many layers, the model has 4; parallel.
 refuse 'parallel.stages: layers "2,1" makes 3 layers; the model has 4' -n 2 parallel.pp=2 parallel.stages=2,1
 refuse 'parallel.stages: layers "2,1,1" has 3 counts for 2 stages' -n 2 parallel.pp=2 parallel.stages=2,1,1
 refuse 'parallel.stages: ' -n 3 parallel.pp=3 parallel.stages=2,0,2
-for bad in 2,x '' 2, -1,5 2.5,1.5 5; do
+for bad in 2,x '' '2,' -1,5 2.5,1.5 5; do
   refuse 'parallel.stages: layers ' -n 2 parallel.pp=2 parallel.stages="$bad"
 done
 
 # ---- what else does not go together
 refuse 'comm.grad_sync: every is not for pipelines' -n 2 parallel.pp=2 comm.grad_sync=every
 refuse 'precision.stage_wire: f32 would carry no more' -n 2 parallel.pp=2 precision.compute=bf16 precision.stage_wire=f32
-refuse 'parallel.zero: .*2 is out of range' -n 2 parallel.pp=2 parallel.zero=2
+refuse 'parallel.zero: 2 gives gradients up after every micro-batch, and a pipeline .parallel.pp=2. adds to them' -n 2 parallel.pp=2 parallel.zero=2
+refuse 'parallel.zero: 3 is not in this version; 1 would work' -n 2 zero_stage=3
 
 # ---- what a plan says
 shows() { # NAME REGEX ARGUMENTS

@@ -12,7 +12,7 @@ layouts=('-n 1' '-n 2 parallel.pp=2' '-n 3 parallel.pp=3 parallel.schedule=zb_h1
 for type in f32 bf16; do
   for tied in true false; do
     name=$type-$tied
-    run=("${tiny[@]}" model.layers=6 model.tied=$tied batch.sequences=24 batch.micro=1 lr.kind=constant optim.eps=1e-6 precision.compute=$type
+    run=("${tiny[@]}" model.layers=6 model.tied="$tied" batch.sequences=24 batch.micro=1 lr.kind=constant optim.eps=1e-6 precision.compute="$type"
       train.steps=32 train.eval_every=4)
     train "${run[@]}" train.folder="$work/still-$name" model.dropout=0.1
     expect "$name on one rank" 0

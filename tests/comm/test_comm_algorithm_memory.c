@@ -80,7 +80,74 @@ static void sizes_seen_before_allocate_nothing(void **state) {
     assert_int_equal(run_demanding(demands[i], RANKS, 1, repeat, NULL), TR_OK);
 }
 
+// ---- what is predicted is what lanes take
+
+typedef struct prediction {
+  int scatters, even; // even: on all ranks the same
+  size_t nelem;
+  tr_dtype type;
+  size_t nbyte;
+} prediction;
+
+static tr_status take_predicted(tr_comm *comm, void *user) {
+  const prediction *p = user;
+  tr_group *g = tr_comm_world(comm);
+  size_t start[RANKS + 1], nbyte = 0, size = (size_t)g->size;
+  char *a = tr_arena_alloc(tr_comm_arena(comm), p->nelem * 4), *b = tr_arena_alloc(tr_comm_arena(comm), p->nelem * 4);
+  for (size_t i = 0; i <= size; i++) start[i] = p->nelem * i / size;
+  memset(a, 0, p->nelem * 4);
+  if (p->scatters)
+    TR_TRY(tr_group_reduce_scatter_v(g, a, b, start, p->type, TR_F32, TR_SUM, 1, NULL, NULL, NULL));
+  else
+    TR_TRY(tr_group_allreduce(g, a, a, p->nelem, p->type, TR_SUM, NULL));
+  for (int l = 0; l < TR__LANES; l++) nbyte += g->strands->lane[l].scratch_nbyte;
+  // A tree's root takes the most.
+  if (comm->rank == 0 || p->even ? nbyte == p->nbyte : nbyte <= p->nbyte) return TR_OK;
+  return tr_error(TR_ERR_VERIFY, "rank %d takes %zu bytes, predicted are %zu", comm->rank, nbyte, p->nbyte);
+}
+
+static void predict_and_take(const char *demand, prediction p) {
+  const tr_launch_messages m = {.nrank = RANKS,
+                                .local = RANKS,
+                                .any_order = 1,
+                                .scatters = p.scatters,
+                                .nelem = &p.nelem,
+                                .n = 1,
+                                .type = p.type};
+  setenv("TRIREME_COMM", demand, 1);
+  p.nbyte = tr_launch_message_bytes(&m);
+  unsetenv("TRIREME_COMM");
+  assert_int_equal(run_demanding(demand, RANKS, 1, take_predicted, &p), TR_OK);
+}
+
+static void lanes_take_what_is_predicted(void **state) {
+  (void)state;
+  static const char *const demands[] = {"direct", "ring", "allreduce=doubling", "halving", "tree", "hierarchical/2"};
+  static const size_t sizes[] = {1024, 65536, 1 << 20};
+  for (size_t i = 0; i < sizeof demands / sizeof *demands; i++)
+    for (size_t k = 0; k < 6; k++)
+      predict_and_take(demands[i],
+                       (prediction){0, strcmp(demands[i], "tree") != 0, sizes[k % 3], k < 3 ? TR_F32 : TR_BF16, 0});
+  for (size_t k = 0; k < 6; k++)
+    predict_and_take("direct", (prediction){1, 1, sizes[k % 3], k < 3 ? TR_F32 : TR_BF16, 0});
+}
+
+static void what_is_no_message_takes_nothing(void **state) {
+  (void)state;
+  const size_t n = 1 << 20;
+  tr_launch_messages m = {.nrank = RANKS, .local = RANKS, .nelem = &n, .n = 1, .type = TR_F32};
+  assert_int_equal(tr_launch_message_bytes(&m), 0);
+  m.local = 1;
+  assert_true(tr_launch_message_bytes(&m) >= 65536);
+  m.nrank = m.local = 1;
+  assert_int_equal(tr_launch_message_bytes(&m), 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sizes_seen_before_allocate_nothing)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sizes_seen_before_allocate_nothing),
+      cmocka_unit_test(lanes_take_what_is_predicted),
+      cmocka_unit_test(what_is_no_message_takes_nothing),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,14 +14,19 @@
 #include "comm/conformance.h"
 #include "comm/differ.h"
 
-static tr_status run(int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
+static tr_status run_reading(int reads, int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
   tr_launch_options o;
   tr_launch_options_init(&o);
   o.mode = TR_LAUNCH_THREADS;
   o.nrank = nrank;
   o.deadline = 20;
   o.arena_nbyte = (size_t)12 << 20;
+  o.read_peers = reads;
   return tr_launch(&o, rank_main, user, report);
+}
+
+static tr_status run(int nrank, tr_rank_main rank_main, void *user, tr_launch_report *report) {
+  return run_reading(1, nrank, rank_main, user, report);
 }
 
 static void conforms(int nrank, cf_options options) {
@@ -37,6 +42,25 @@ static void every_group_size_conforms(void **state) {
   static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     conforms(sizes[i], (cf_options){.large = sizes[i] == 2 ? 70003 : 12007});
+}
+
+// Where others' memory is not to be read, private buffers go through the stages.
+static void staged_operations_conform(void **state) {
+  (void)state;
+  static const int sizes[] = {2, 3, 4, 7};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    cf_options options = {.large = sizes[i] == 2 ? 70003 : 12007};
+    assert_int_equal(run_reading(0, sizes[i], cf_main, &options, NULL), TR_OK);
+  }
+}
+
+static void read_all(tr_comm *comm) { comm->reads_all = 1; }
+
+static void pulled_operations_conform(void **state) {
+  (void)state;
+  static const int sizes[] = {2, 3, 5, 8};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    conforms(sizes[i], (cf_options){.large = sizes[i] == 2 ? 70003 : 12007, .prepare = read_all, .delays = i % 2});
 }
 
 static void begin_before_the_wrap(tr_comm *comm) { tr__comm_set_first_sequence(comm, 0xffffff00u); }
@@ -68,31 +92,38 @@ static tr_status large_pieces(tr_comm *comm, void *user) {
 
 static void messages_of_many_pieces_are_whole(void **state) {
   (void)state;
-  assert_int_equal(run(2, large_pieces, NULL, NULL), TR_OK);
-  assert_int_equal(run(3, large_pieces, NULL, NULL), TR_OK);
+  for (int reads = 0; reads < 2; reads++)
+    for (int nrank = 2; nrank < 4; nrank++)
+      assert_int_equal(run_reading(reads, nrank, large_pieces, NULL, NULL), TR_OK);
+}
+
+// What one all-reduce of n floats counts.
+static tr_status count_one(tr_comm *comm, float *x, size_t n, size_t direct, size_t staged) {
+  tr_comm_counters before = tr_comm_count(comm);
+  TR_TRY(tr_group_allreduce(tr_comm_world(comm), x, x, n, TR_F32, TR_SUM, NULL));
+  tr_comm_counters after = tr_comm_count(comm);
+  if (after.operations == before.operations + 1 && after.bytes_direct - before.bytes_direct == direct &&
+      after.bytes_staged - before.bytes_staged == staged)
+    return TR_OK;
+  return tr_error(TR_ERR_VERIFY, "%zu floats: %zu bytes direct, %zu staged", n,
+                  (size_t)(after.bytes_direct - before.bytes_direct),
+                  (size_t)(after.bytes_staged - before.bytes_staged));
 }
 
 static tr_status count_paths(tr_comm *comm, void *user) {
-  (void)user;
-  static float outside[2][4096];
-  float *inside = tr_arena_alloc(tr_comm_arena(comm), sizeof outside[0]);
+  enum { SMALL = 4096, LARGE = 600000, WIDTH = sizeof(float) };
+  static float outside[2][LARGE];
+  const int *reads = user;
+  float *inside = tr_arena_alloc(tr_comm_arena(comm), sizeof outside[0]), *own = outside[tr_comm_rank(comm)];
   memset(inside, 0, sizeof outside[0]);
-  tr_comm_counters before = tr_comm_count(comm);
-  TR_TRY(tr_group_allreduce(tr_comm_world(comm), inside, inside, 4096, TR_F32, TR_SUM, NULL));
-  tr_comm_counters direct = tr_comm_count(comm);
-  float *own = outside[tr_comm_rank(comm)];
-  TR_TRY(tr_group_allreduce(tr_comm_world(comm), own, own, 4096, TR_F32, TR_SUM, NULL));
-  tr_comm_counters staged = tr_comm_count(comm);
-  if (direct.bytes_direct - before.bytes_direct != 16384 || direct.bytes_staged != before.bytes_staged)
-    return tr_error(TR_ERR_VERIFY, "an arena buffer was staged");
-  if (staged.bytes_staged - direct.bytes_staged != 16384 || staged.operations != before.operations + 2)
-    return tr_error(TR_ERR_VERIFY, "a private buffer was not staged");
-  return TR_OK;
+  TR_TRY(count_one(comm, inside, LARGE, LARGE * WIDTH, 0));
+  TR_TRY(count_one(comm, own, SMALL, 0, SMALL * WIDTH));
+  return count_one(comm, own, LARGE, *reads ? LARGE * WIDTH : 0, *reads ? 0 : LARGE * WIDTH);
 }
 
-static void only_private_buffers_are_staged(void **state) {
+static void only_private_buffers_are_staged_and_large_ones_where_they_cannot_be_read(void **state) {
   (void)state;
-  assert_int_equal(run(2, count_paths, NULL, NULL), TR_OK);
+  for (int reads = 0; reads < 2; reads++) assert_int_equal(run_reading(reads, 2, count_paths, &reads, NULL), TR_OK);
 }
 
 static void calls_that_differ_stop_the_job_and_name_the_rank(void **state) {
@@ -251,10 +282,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(slices_cover_everything_once),
       cmocka_unit_test(every_group_size_conforms),
+      cmocka_unit_test(staged_operations_conform),
+      cmocka_unit_test(pulled_operations_conform),
       cmocka_unit_test(sequences_may_wrap),
       cmocka_unit_test(delays_change_nothing),
       cmocka_unit_test(messages_of_many_pieces_are_whole),
-      cmocka_unit_test(only_private_buffers_are_staged),
+      cmocka_unit_test(only_private_buffers_are_staged_and_large_ones_where_they_cannot_be_read),
       cmocka_unit_test(calls_that_differ_stop_the_job_and_name_the_rank),
       cmocka_unit_test(transfers_of_unequal_size_stop_the_job),
       cmocka_unit_test(blocks_of_unequal_size_stop_the_job),

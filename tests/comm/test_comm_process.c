@@ -13,18 +13,111 @@
 #include "comm/conformance.h"
 #include "comm/processes.h"
 
-static void conforms(int nrank, cf_options options) {
+static void conforms_reading(int reads, int nrank, cf_options options) {
   tr_launch_options o;
   tr_launch_report report;
   tr_launch_options_init(&o);
   o.nrank = nrank;
   o.deadline = 20;
   o.arena_nbyte = (size_t)12 << 20;
+  o.read_peers = reads;
   tr_status status = tr_launch(&o, cf_main, &options, &report);
   if (status < 0) print_error("%d ranks: %s\n", nrank, report.text);
   assert_int_equal(status, TR_OK);
   assert_string_equal(report.text, "");
   assert_int_equal(report.culprit, -1);
+}
+
+static void conforms(int nrank, cf_options options) { conforms_reading(1, nrank, options); }
+
+static void staged_operations_conform(void **state) {
+  (void)state;
+  conforms_reading(0, 3, (cf_options){.large = 20011});
+}
+
+static void read_all(tr_comm *comm) { comm->reads_all = 1; }
+
+static void pulled_operations_conform(void **state) {
+  (void)state;
+  conforms(2, (cf_options){.large = 70003, .prepare = read_all});
+  conforms(4, (cf_options){.large = 20011, .prepare = read_all, .delays = 1});
+}
+
+// Whether the system lets ranks read each other's memory: then what is large and private is not staged, else it is.
+static tr_status sum_private(tr_comm *comm, void *user) {
+  enum { N = 600011 };
+  const int *wanted = user;
+  tr_group *world = tr_comm_world(comm);
+  float *x = calloc(N, sizeof *x);
+  TR_TRY(tr_group_barrier(world)); // all are there to be tried
+  const int reads = tr__group_readable(world);
+  for (size_t i = 0; i < N; i++) x[i] = (float)(i % 7 + (size_t)tr_comm_rank(comm));
+  tr_comm_counters before = tr_comm_count(comm);
+  TR_TRY(tr_group_allreduce(world, x, x, N, TR_F32, TR_SUM, NULL));
+  tr_comm_counters after = tr_comm_count(comm);
+  size_t wrong = 0;
+  for (size_t i = 0; i < N; i++) wrong += x[i] != (float)(3 * (i % 7) + 3);
+  free(x);
+  if (reads && !*wanted) return tr_error(TR_ERR_VERIFY, "memory is read though it is not to be");
+  if (wrong) return tr_error(TR_ERR_VERIFY, "%zu wrong sums", wrong);
+  if (after.bytes_direct - before.bytes_direct == (reads ? N * sizeof *x : 0) &&
+      after.bytes_staged - before.bytes_staged == (reads ? 0 : N * sizeof *x))
+    return TR_OK;
+  return tr_error(TR_ERR_VERIFY, "bytes went another way");
+}
+
+static void private_memory_is_read_where_it_can_be(void **state) {
+  (void)state;
+  for (int reads = 0; reads < 2; reads++) {
+    tr_launch_options o;
+    tr_launch_options_init(&o);
+    o.nrank = 3;
+    o.arena_nbyte = 1 << 20;
+    o.read_peers = reads;
+    assert_int_equal(tr_launch(&o, sum_private, &reads, NULL), TR_OK);
+  }
+}
+
+// Rank 1 is killed holding what others are to read: they find nobody there, and wait to be told.
+static tr_status die_holding(tr_comm *comm, void *user) {
+  enum { N = 4 << 20 };
+  tr_status *read = user; // [3], seen by all
+  tr_group *world = tr_comm_world(comm);
+  char *x = calloc(1, N);
+  TR_TRY(tr_group_barrier(world));
+  const int reads = tr__peer_readable(comm, 1);
+  TR_TRY(tr_group_barrier(world));
+  if (tr_comm_rank(comm) == 1) {
+    tr_request *request;
+    TR_TRY(tr_group_broadcast(world, x, N, TR_U8, 1, &request));
+    raise(SIGKILL);
+  }
+  const uint64_t at = atomic_load(&comm->job->page[1].shown_at);
+  read[tr_comm_rank(comm)] = reads ? TR_OK : TR_PENDING; // where the system forbids it, nothing is read
+  for (int i = 0; i < 1000 && read[tr_comm_rank(comm)] == TR_OK; i++) {
+    tr_clock_sleep_ns(1000000);
+    read[tr_comm_rank(comm)] = tr__peer_read(comm, 1, x, at, 8);
+  }
+  tr_status status = tr_group_broadcast(world, x, N, TR_U8, 1, NULL);
+  free(x);
+  return status;
+}
+
+static void memory_of_a_dead_rank_is_no_answer(void **state) {
+  (void)state;
+  tr_launch_options o;
+  tr_launch_report report;
+  tr_status *read = shared_page();
+  tr_launch_options_init(&o);
+  o.nrank = 3;
+  o.deadline = 20;
+  o.arena_nbyte = 1 << 20;
+  assert_int_equal(tr_launch(&o, die_holding, read, &report), TR_ERR_PEER);
+  assert_int_equal(report.culprit, 1);
+  assert_int_equal(report.signal, SIGKILL);
+  for (int r = 0; r < 3; r += 2) assert_int_equal(read[r], TR_PENDING);
+  assert_true(no_children());
+  free_shared_page(read);
 }
 
 static void group_sizes_conform(void **state) {
@@ -81,6 +174,10 @@ int main(void) {
   skip_unless_forking_works();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(group_sizes_conform),
+      cmocka_unit_test(staged_operations_conform),
+      cmocka_unit_test(pulled_operations_conform),
+      cmocka_unit_test(private_memory_is_read_where_it_can_be),
+      cmocka_unit_test(memory_of_a_dead_rank_is_no_answer),
       cmocka_unit_test(more_ranks_than_cores_conform),
       cmocka_unit_test(wrapping_and_delays_conform),
       cmocka_unit_test(sums_have_the_same_bits_on_every_rank_run_and_mode),

@@ -61,6 +61,18 @@ static void presets(void **state) {
   assert_non_null(strstr(tr_status_text(), "did you mean 'h100-sxm-80'"));
 }
 
+// What a description gives itself stands beside what it takes from another.
+static void like_another(void **state) {
+  (void)state;
+  tr_device own, like;
+  assert_int_equal(tr_device_load("h800-sxm-80", &own), TR_OK);
+  assert_int_equal(tr_device_load("h100-sxm-80", &like), TR_OK);
+  assert_true(own.fit.link == 0.8 && own.fit.matmul == like.fit.matmul && own.fit.p90 == like.fit.p90);
+  assert_true(own.link_share == 0.15);
+  tr_device_unload(&own);
+  tr_device_unload(&like);
+}
+
 static const char good[] =
     "name: x\npeak:\n  bf16: 100\n  source: s\nmemory:\n  size: 80\n  bandwidth: 2000\n  source: s\n"
     "link:\n  bandwidth: 300\n  devices: 8\n  source: s\nnetwork:\n  bandwidth: 200\n  source: s\n";
@@ -152,7 +164,7 @@ static void measured_links(void **state) {
 
 int main(void) {
   setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 0);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(bad),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(presets), cmocka_unit_test(like_another), cmocka_unit_test(bad),
                                      cmocka_unit_test(measured_links)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,8 @@ static void messages_by_link(void **state) {
   tr_plan_init(&p);
   double inside, outside, more;
   const double latency = tr_predict_message(&p, &w, &c, 0, &inside);
-  assert_true(latency > 0 && tr_predict_message(&p, &w, &c, 1, &outside) == latency);
+  const double away = tr_predict_message(&p, &w, &c, 1, &outside);
+  assert_true(latency > 0 && away == latency);
   assert_true(outside > 2 * inside && inside > 0);
   p.micro = 2;
   tr_predict_message(&p, &w, &c, 0, &more);

@@ -107,7 +107,7 @@ static inline tr_status ph_program(ph_rank *r) {
                               .bucket_elements = c->run.bucket,
                               .zero = c->run.zero,
                               .recompute = r->range};
-  TR_TRY(tr_run_recompute_ranges(r->part, c->run.recompute, r->range, &r->step.nrecompute));
+  TR_TRY(tr_value_recompute_ranges(r->part, c->run.recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build_pipeline(&r->schedule, r->pp_rank, &r->step_model.model, r->step_model.chunk_piece,
                                    &r->step, &r->program));
   return tr_program_check(&r->program, &r->step_model.model, &r->step);

@@ -13,6 +13,7 @@
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/gpt2.h"
 #include "trireme/run/run.h"
+#include "trireme/step/values.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@ typedef struct rh_case {
   const tr_kernels *kernels; // NULL: reference
   int layers, tied, split, micro, sequences, steps;
   int zero, pack;
+  int per_host; // so many consecutive ranks have the state together, as on a host of theirs; 0: all
   tr_dtype wire;
   tr_grad_sync sync;
   tr_recompute recompute;
@@ -159,7 +161,7 @@ typedef struct rh_rank {
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
-  tr_group *group;
+  tr_group *group, *share; // share: NULL where all have the state together
   tr_run_options options;
   tr_run *run;
   rh_rows *rows;
@@ -176,9 +178,16 @@ static inline tr_status rh_program(const rh_case *c, rh_rank *r) {
                               .bucket_elements = c->bucket,
                               .zero = c->zero,
                               .recompute = r->range};
-  TR_TRY(tr_run_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
+  TR_TRY(tr_value_recompute_ranges(r->model, c->recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build(&r->step_model.model, &r->step, &r->program));
   return tr_program_check(&r->program, &r->step_model.model, &r->step);
+}
+
+static inline tr_status rh_share(const rh_case *c, tr_comm *comm, tr_group **out) {
+  int rank[RH_RANKS], n = 0, host = tr_comm_rank(comm) / c->per_host;
+  for (int r = 0; r < c->nrank; r++)
+    if (r / c->per_host == host) rank[n++] = r;
+  return tr_group_create(comm, rank, n, "host", out);
 }
 
 static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
@@ -190,6 +199,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   tr_mesh_spec mesh = {.degree = {1, 1, c->nrank, 1}, .map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP}};
   TR_TRY(tr_mesh_check(&mesh, comm ? tr_comm_size(comm) : 1));
   if (comm) TR_TRY(tr_mesh_group(&mesh, comm, TR_AXIS_DP, &r->group));
+  if (comm && c->per_host) TR_TRY(rh_share(c, comm, &r->share));
   tr_run_options *o = &r->options;
   tr_run_options_init(o);
   o->model = r->model;
@@ -199,6 +209,7 @@ static inline tr_status rh_open(const rh_case *c, tr_comm *comm, rh_rank *r) {
   o->pool = r->pool;
   o->comm = comm;
   o->dp = r->group;
+  o->share = r->share;
   o->type = c->type;
   o->rows = rh_per_place(c) * RH_POSITIONS;
   o->split_backward = c->split;
@@ -222,6 +233,7 @@ static inline int rh_works(tr_status status) {
 
 static inline void rh_close(rh_rank *r) {
   tr_run_destroy(r->run);
+  tr_group_destroy(r->share);
   tr_group_destroy(r->group);
   tr_pool_destroy(r->pool);
   tr_program_destroy(&r->program);
@@ -258,7 +270,8 @@ static inline tr_status rh_gather(const rh_case *c, rh_rank *r) {
       tr_layout_own(&r->layout, bucket->unit_begin, bucket->unit_end, count, owner, &first, &n);
       size_t width = tr_dtype_size(tr_wide(c->type));
       char *part = (char *)tr_run_gradients(r->run) + (size_t)first * width;
-      if (n) TR_TRY(tr_group_broadcast(r->group, part, (size_t)n * width, TR_U8, owner, NULL));
+      tr_group *sharers = r->share ? r->share : r->group;
+      if (n) TR_TRY(tr_group_broadcast(sharers, part, (size_t)n * width, TR_U8, owner, NULL));
     }
   return TR_OK;
 }

@@ -128,22 +128,22 @@ static int ends_with_one_of(const char *name, const char *const *suffix) {
 // All pieces with these ends and no others, one range for each layer.
 static void expect_again(tr_status (*make)(tr_model **out), int recompute, const char *const *suffix) {
   tr_model *model;
-  tr__value_plan plan;
+  tr_value_plan plan;
   tr_step_range range[8];
   int n;
   assert_int_equal(make(&model), TR_OK);
-  tr__value_options options = {.type = TR_F32, .rows = 16, .whole = 1, .recompute = recompute};
-  assert_int_equal(tr__value_plan_make(model, &options, &plan), TR_OK);
+  tr_value_options options = {.type = TR_F32, .rows = 16, .whole = 1, .recompute = recompute};
+  assert_int_equal(tr_value_plan_make(model, &options, &plan), TR_OK);
   for (int i = 0; i < tr_model_pieces(model); i++)
     if (plan.again[i] != ends_with_one_of(tr_model_piece(model, i)->name, suffix))
       fail_msg("%s: %d", tr_model_piece(model, i)->name, plan.again[i]);
-  assert_int_equal(tr_run_recompute_ranges(model, (tr_recompute)recompute, range, &n), TR_OK);
+  assert_int_equal(tr_value_recompute_ranges(model, (tr_recompute)recompute, range, &n), TR_OK);
   assert_int_equal(n, *suffix ? 3 : 0);
   for (int i = 0; i < n; i++) { // units 1 to 3 of 5
     assert_int_equal(range[i].begin, tr_model_unit_last_piece(model, i + 1));
     assert_int_equal(range[i].end, tr_model_unit_last_piece(model, i + 2));
   }
-  tr__value_plan_free(&plan);
+  tr_value_plan_free(&plan);
   tr_model_destroy(model);
 }
 
@@ -183,7 +183,7 @@ static tr_run_memory memory_of(int64_t layers, int recompute, int split) {
   o.rows = 64;
   o.split_backward = split;
   o.recompute = (tr_recompute)recompute;
-  assert_int_equal(tr_run_memory_predict(&o, 1, 1, &need), TR_OK);
+  assert_int_equal(tr_run_memory_predict(&o, 1, 1, 1, &need), TR_OK);
   tr_layout_destroy(&layout);
   tr_model_destroy(model);
   return need;

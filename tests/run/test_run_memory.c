@@ -19,12 +19,13 @@ static void check_prediction(const rh_case *c, tr_comm *comm) {
   tr_run_memory need;
   size_t before = comm ? tr_arena_mark(tr_comm_arena(comm)) : 0;
   assert_true(rh_works(rh_open(c, comm, &r)));
-  assert_int_equal(tr_run_memory_predict(&r.options, c->nthread, c->nrank, &need), TR_OK);
+  const int share = c->per_host ? c->per_host : c->nrank;
+  assert_int_equal(tr_run_memory_predict(&r.options, c->nthread, c->nrank, share, &need), TR_OK);
   assert_int_equal(r.run->memory.used, need.private_total);
   const tr_arena *shared = comm ? tr_comm_arena(comm) : &r.run->own_shared;
-  size_t once = comm && tr_comm_rank(comm) == 0 ? need.host_total : 0;
+  size_t once = comm && tr_comm_rank(comm) % share == 0 ? need.host_total : 0;
   assert_int_equal(shared->used - before, need.shared_total + once);
-  assert_int_equal(need.host_total > 0, c->zero && c->nrank > 1);
+  assert_int_equal(need.host_total > 0, c->zero && share > 1);
   size_t count = (size_t)r.layout.total, wide = tr_dtype_size(tr_wide(c->type));
   assert_true(need.gradients >= count * wide * (c->sync == TR_SYNC_EVERY ? 2 : 1));
   assert_true(need.weights >= count * tr_dtype_size(c->type));
@@ -63,12 +64,13 @@ static tr_status in_rank(tr_comm *comm, void *user) {
 
 static void state_that_ranks_share_is_taken_once(void **state) {
   (void)state;
-  for (int k = 0; k < 8; k++) {
+  for (int k = 0; k < 16; k++) {
     rh_case c = rh_default();
     tr_launch_options launch;
     tr_launch_options_init(&launch);
     launch.mode = TR_LAUNCH_THREADS;
-    launch.nrank = c.nrank = 2 + k % 2;
+    launch.nrank = c.nrank = k < 8 ? 2 + k % 2 : 4;
+    c.per_host = k < 8 ? 0 : 1 + k % 2;
     launch.arena_nbyte = 1 << 20;
     c.zero = 1;
     c.type = k & 1 ? TR_BF16 : TR_F32;

@@ -171,13 +171,38 @@ static void parts_that_begin_within_layers_give_the_same_bits(void **state) {
   }
 }
 
-// Each rank's gradients are rounded to bf16 once: not the bits, but the loss.
+// A copy for the ranks of each host, some of which may be alone on theirs: the same bits again.
+static void a_copy_per_host_gives_the_same_bits(void **state) {
+  (void)state;
+  static const int hosts[][2] = {{4, 2}, {2, 1}, {6, 3}, {5, 2}, {3, 2}, {6, 2}, {7, 4}, {8, 4}};
+  for (int k = 0; k < 16; k++) {
+    rh_case c = pc_training(hosts[k % 8][0], k % 3 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD, TR_LAUNCH_THREADS), other;
+    c.type = k % 5 == 1 ? TR_BF16 : TR_F32;
+    c.model = k % 2 ? wide_model : NULL;
+    c.bucket = k % 3 ? 20000 : 1 << 30;
+    c.sync = k / 4 % 2 ? TR_SYNC_EVERY : TR_SYNC_LAST;
+    c.micro = 1 + k % 2;
+    c.clip = k % 2 ? 0.1 : 0;
+    c.steps = 3;
+    other = c;
+    other.zero = 1;
+    other.per_host = hosts[k % 8][1];
+    other.pack = k % 2;
+    other.kernels = c.kernels = k % 2 ? tr_kernels_cpu() : NULL;
+    pc_same_bits(&c, &other);
+    if (c.type == TR_F32) pc_check(&other);
+  }
+}
+
+// Each rank's gradients are rounded to bf16 once, over hosts their sums too: not the bits, but the loss.
 static void gradients_may_travel_as_bf16(void **state) {
   (void)state;
-  for (int nrank = 2; nrank <= 3; nrank++) {
+  for (int k = 0; k < 6; k++) {
+    const int nrank = 2 + k % 2;
     rh_case c = pc_training(nrank, TR_OPTIM_ADAMW, TR_LAUNCH_THREADS), other;
     c.zero = 1;
     c.micro = 2;
+    c.per_host = k / 2; // all on one, each on a host of its own, two and one
     c.sync = nrank == 3 ? TR_SYNC_EVERY : TR_SYNC_LAST;
     other = c;
     other.wire = TR_BF16;
@@ -243,6 +268,7 @@ int main(void) {
       cmocka_unit_test(splitting_the_backward_pass_or_the_buckets_keeps_the_bits),
       cmocka_unit_test(owned_parts_give_the_same_bits),
       cmocka_unit_test(parts_that_begin_within_layers_give_the_same_bits),
+      cmocka_unit_test(a_copy_per_host_gives_the_same_bits),
       cmocka_unit_test(gradients_may_travel_as_bf16),
       cmocka_unit_test(the_fast_kernels_train_the_same_model),
       cmocka_unit_test(the_comparison_notices_small_mistakes),

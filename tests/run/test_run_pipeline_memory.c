@@ -31,7 +31,7 @@ static tr_status predicted_main(tr_comm *comm, void *user) {
   tr_step_result done;
   size_t before = tr_arena_mark(tr_comm_arena(comm));
   TR_TRY(ph_open(c, comm, &r));
-  TR_TRY(tr_run_memory_predict(&r.options, c->run.nthread, r.step.dp, &need));
+  TR_TRY(tr_run_memory_predict(&r.options, c->run.nthread, r.step.dp, r.step.dp, &need));
   assert_int_equal(r.run->memory.used, need.private_total);
   int index, count;
   tr_run_sharers(r.run, &index, &count);

@@ -25,7 +25,7 @@ static void parts_keep_what_a_run_keeps(void **state) {
     c.type = type[k];
     assert_true(rh_works(rh_open(&c, NULL, &r)));
     tr_run_options o = r.options;
-    assert_int_equal(tr_run_memory_predict(&o, 1, 1, &need), TR_OK);
+    assert_int_equal(tr_run_memory_predict(&o, 1, 1, 1, &need), TR_OK);
     assert_int_equal(tr_schedule_build(&(tr_schedule_spec){.name = "naive", .p = 1, .m = 1}, &s), TR_OK);
     const tr_stage_parts_options options = {.sequence = o.rows, .micro = 1, .type = c.type, .schedule = &s};
     assert_int_equal(tr_stage_parts_make(o.model, &options, &parts), TR_OK);

@@ -27,8 +27,7 @@ static void gpipe_and_1f1b(void **state) {
               "GPU0 |01234567.........aabbccddeeffgghh|\n"
               "GPU1 |.01234567......aabbccddeeffgghh..|\n"
               "GPU2 |..01234567...aabbccddeeffgghh....|\n"
-              "GPU3 |...01234567aabbccddeeffgghh......|\n" +
-                  0);
+              "GPU3 |...01234567aabbccddeeffgghh......|\n");
   expect_text("1f1b", 4, 8, &costs, SC_TICKS,
               "GPU0 |0123......aa4bb5cc6dd7ee.ff.gg.hh|\n"
               "GPU1 |.012....aa3bb4cc5dd6ee7ff.gg.hh..|\n"

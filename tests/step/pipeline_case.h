@@ -53,7 +53,9 @@ static inline void pc_add_unit(pc_part *part, int chunk, int piece, uint64_t *ra
   for (int c = 0; c < SR_CHUNKS; c++) part->unit_chunk_piece[c * SR_UNITS + unit] = c == chunk ? piece : -1;
 }
 
-static inline int pc_has_comm(const pc_wish *wish, uint64_t *random) { return wish->comm && sr_random(random, 3) == 0; }
+static inline int pc_has_comm(const pc_wish *wish, uint64_t *random) {
+  return wish->comm && sr_random(random, 3) == 0;
+}
 
 static inline void pc_add_chunk(pc_part *part, int chunk, const pc_wish *wish, uint64_t *random) {
   int first = part->model.npiece, n = 1 + (int)sr_random(random, (uint32_t)wish->most_pieces), last = first + n;
@@ -95,7 +97,8 @@ static inline void pc_tie(pc_part *part, const tr_schedule *s, const int *stage,
     part->tied[part->model.ntied++] = unit;
 }
 
-static inline void pc_make_part(pc_part *part, const tr_schedule *s, int rank, const pc_wish *wish, uint64_t *random) {
+static inline void pc_make_part(pc_part *part, const tr_schedule *s, int rank, const pc_wish *wish,
+                                uint64_t *random) {
   int stage[SR_CHUNKS], nchunk = tr_schedule_stages(s, rank, stage);
   *part = (pc_part){.options = {.microbatches = s->m,
                                 .dp = wish->dp * (s->map == TR_STAGES_BOTH ? 2 : 1),

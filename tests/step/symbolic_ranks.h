@@ -6,8 +6,9 @@
 // Activations are kept per (slot, piece), what crosses stages per slot of a ring: whose it is. A message is read from its
 // sender's slot and written to its receiver's at any moment between their start and end, which a channel that holds messages
 // makes two moments. A gradient is kept per (unit, piece): how often each micro-batch is in it. Pieces of a chunk from the
-// lowest to contribute up to its end are all taken to contribute, each to a parameter of its own, and all to one that they
-// share: that one is overwritten by the last of them only, and gets a chunk's part with inputs or with weights. Of a range that
+// lowest to contribute up to its end are all taken to contribute, each to a parameter of its own, and, where several chunks use
+// a unit, all to one that they share: that one is overwritten by the last piece only, and gets a chunk's part with inputs or
+// with weights. Of a range that
 // is computed again, each piece writes into the one recompute area and reads there what the earlier ones of its range wrote,
 // forward and backward; from outside it reads the slots. Without a model a chunk is one piece.
 #ifndef TRIREME_TESTS_STEP_SYMBOLIC_RANKS_H
@@ -61,7 +62,7 @@ typedef struct sr_rank {
   int counted, losses, loss_in_sum, loss_done, normed, updated[SR_UNITS], published[SR_UNITS];
   int ended_sums, sums, squares_of, updates, publishes; // squares_of: sums whose squares are gathered
   int gathered[2], gathering[2];                        // weights, packed weights: units that a GATHER covers
-  sr_gradient part[SR_UNITS], sum[SR_UNITS];            // last: a step begins without those of units that are not there
+  sr_gradient part[SR_UNITS], sum[SR_UNITS]; // last: a step begins without those of units that are not there
 } sr_rank;
 
 typedef struct sr_job {
@@ -141,7 +142,7 @@ static inline void sr_contribute(sr_job *job, sr_rank *r, const tr_op *op, int c
     sr_gradient *g = &r->part[u];
     if (op->first) memset(g->count[kind][piece], 0, SR_MICRO);
     g->count[kind][piece][mb]++;
-    for (int way = 0; way < SR_WAYS; way++) {
+    for (int way = 0; r->model->unit_chunk_piece && way < SR_WAYS; way++) {
       if ((way >> (chunk & 1) & 1) != kind) continue;
       if (op->first && piece == sr_highest(r, u)) memset(g->shared[way], 0, sizeof g->shared[way]);
       g->shared[way][piece][mb]++;
@@ -156,7 +157,7 @@ static inline void sr_complete(sr_job *job, const sr_rank *r, const sr_gradient 
       for (int mb = 0; mb < r->program->microbatches; mb++) {
         int want = sr_goes_through(r->program, c, mb), wrong = 0;
         for (int k = 0; k < 2; k++) wrong |= g->count[k][p][mb] != want;
-        for (int way = 0; way < SR_WAYS; way++) wrong |= g->shared[way][p][mb] != want;
+        for (int way = 0; r->model->unit_chunk_piece && way < SR_WAYS; way++) wrong |= g->shared[way][p][mb] != want;
         sr_wrong(job, wrong, "norm of incomplete gradients");
       }
   }
@@ -361,10 +362,14 @@ static inline void sr_start_sum(sr_job *job, sr_rank *r, const tr_op *op) {
              "gradients are summed before they are there");
 }
 
-static inline void sr_add_sum(sr_gradient *sum, const sr_gradient *part, int first) {
-  unsigned char *to = &sum->count[0][0][0];
-  const unsigned char *from = &part->count[0][0][0];
-  for (size_t i = 0; i < sizeof *sum; i++) to[i] = (unsigned char)((first ? 0 : to[i]) + from[i]);
+// grad_sync every, which has one chunk and so nothing that chunks share.
+static inline void sr_add_sum(sr_rank *r, int unit, int first) {
+  for (int k = 0; k < 2; k++)
+    for (int p = 0; p < r->model->npiece; p++)
+      for (int mb = 0; mb < r->program->microbatches; mb++) {
+        unsigned char *sum = &r->sum[unit].count[k][p][mb];
+        *sum = (unsigned char)((first ? 0 : *sum) + r->part[unit].count[k][p][mb]);
+      }
 }
 
 static inline void sr_end_sum(sr_job *job, sr_rank *r, const tr_op *op) {
@@ -382,7 +387,7 @@ static inline void sr_end_sum(sr_job *job, sr_rank *r, const tr_op *op) {
   for (int u = op->unit_begin; r->model && sr_sums_gradients(op) && u < op->unit_end; u++) {
     r->reading[u]--;
     r->summed[u]++;
-    if (r->every) sr_add_sum(&r->sum[u], &r->part[u], op->first);
+    if (r->every) sr_add_sum(r, u, op->first);
   }
 }
 

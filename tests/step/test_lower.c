@@ -256,7 +256,8 @@ static void a_sum_follows_its_last_gradient(void **state) {
 
 static void weights_are_added_in_ascending_order(void **state) {
   (void)state;
-  static const char *const name[] = {"gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "interleaved_zb", "zbv", "dualpipev"};
+  static const char *const name[] = {"gpipe", "1f1b",           "interleaved", "zb_h1",
+                                     "zb_h2", "interleaved_zb", "zbv",         "dualpipev"};
   static pc_case c;
   for (size_t k = 0; k < sizeof name / sizeof *name; k++) {
     build_plain(name[k], 4, 8, 0, &c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
-// timeout: 120
+// timeout: 300
 // Proves that built programs pass the checks and give right results under any timing, and that the checks refuse
 // every damaged program that could give a wrong one: damage of all kinds is made at random, and a rank of
 // symbols is the judge.

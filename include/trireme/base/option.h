@@ -50,6 +50,8 @@ tr_status tr_options_allow_subtree(tr_options *options, const char *key);
 const tr_yaml_node *tr_options_subtree(const tr_options *options, const char *key);
 
 tr_status tr_options_apply_yaml(tr_options *options, tr_yaml *yaml); // takes ownership of the tree in every case
+// The entries of a map as if they were those of a file; the tree that it is in stays the caller's, and outlives subtrees.
+tr_status tr_options_apply_map(tr_options *options, const tr_yaml_node *map);
 tr_status tr_options_apply_argument(tr_options *options, const char *argument); // "a.b=c", "c=d"; "--a-b=c" too
 int tr_options_is_set(const tr_options *options, const char *path);             // given by anything but the default
 const char *tr_options_source(const tr_options *options, const char *path); // "default", "run.yaml:3:7", "argument 3"

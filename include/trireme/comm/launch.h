@@ -16,7 +16,8 @@
 // process is, and returns in every rank, with the same status, when the job has ended. Ranks of one host share memory; hosts
 // are joined by an MPI that is loaded as a plug-in beside the program (TRIREME_MPI=FILE names another). A thread beside each
 // rank does what the launcher would; a rank that is stuck after the grace period is ended with its process. Where any rank has
-// TRIREME_COMM_DEBUG=1 in its environment, groups over hosts compare the calls of all their ranks before data moves.
+// TRIREME_COMM_DEBUG=1 in its environment, groups over hosts compare the calls of all their ranks before data moves. When a rank
+// was lost SIGTERM stays blocked: it comes from a starter, to ranks that are ending with TR_ERR_PEER.
 #ifndef TRIREME_COMM_LAUNCH_H
 #define TRIREME_COMM_LAUNCH_H
 
@@ -32,15 +33,17 @@ typedef struct tr_launch_options {
   int nthread;            // compute threads each rank will use: for binding and the spin decision
   int bind;               // bind ranks to cores (hwloc) when all threads fit, or come out even
   size_t arena_nbyte;     // shared memory per rank
-  size_t once_nbyte;      // more of it in the arena of rank 0: for what all ranks share (tr_group_shared)
+  size_t once_nbyte;      // more of it in the arena of each host's first rank: for what its ranks share
   const size_t *arena_of; // [nrank] where ranks need different amounts: in place of both; NULL otherwise. Not owned
   double deadline;        // seconds without progress of an awaited rank until the job stops
   double grace;           // seconds the other ranks get to end after the job has failed
+  int read_peers;         // ranks may read each other's private memory, where the system lets them (process_vm_readv)
   int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions
   const char *log_folder; // rank-N.log files with everything a rank printed, launcher.log; NULL: none
 } tr_launch_options;
 
-void tr_launch_options_init(tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, no logs
+void tr_launch_options_init(
+    tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, read_peers 1, no logs
 
 typedef struct tr_launch_report {
   int culprit;     // rank that failed first, -1 if none or unknown
@@ -49,9 +52,20 @@ typedef struct tr_launch_report {
   char text[1024]; // one sentence; "" when all went well
 } tr_launch_report;
 
-// Shared memory that ranks as processes take beside their arenas, when each is in `ngroup` groups (with that of all ranks)
-// and what they send lies in arenas or is small. Pure.
-size_t tr_launch_bytes(int nrank, int ngroup);
+// Shared memory that `local` ranks of a host, of `nrank`, take as processes beside their arenas, when each is in `ngroup` groups
+// within the host and what they send lies in arenas or is small. Pure.
+size_t tr_launch_bytes(int nrank, int local, int ngroup);
+
+// Private memory that a rank keeps for sums over all ranks, where these are messages: between hosts, and where TRIREME_COMM
+// demands an algorithm; else 0. Reads TRIREME_COMM and TRIREME_COMM_LINKS.
+typedef struct tr_launch_messages {
+  int nrank, local;        // local: ranks per host
+  int any_order, scatters; // scatters: reduce-scatter-v of even parts, to f32; else all-reduce
+  const size_t *nelem;     // [n] elements of each call
+  size_t n;
+  tr_dtype type;
+} tr_launch_messages;
+size_t tr_launch_message_bytes(const tr_launch_messages *messages);
 
 // The life of one rank. The status it returns is the rank's; a negative one stops the job with the thread's sentence.
 typedef tr_status (*tr_rank_main)(tr_comm *comm, void *user);

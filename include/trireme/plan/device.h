@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Devices and clusters as data: what a processor, its links and a machine room can do, read from presets/devices and
 // presets/clusters (YAML, every section with its source). A bad description is refused with file, line, field, value,
-// unit and range. A cluster's list `links`, which `trireme bench comm --write` measures, stands for what its device says of
-// those tiers. A description is read once and never changed; copies share its texts.
+// unit and range. A cluster's `device` is a name, or a map with what a device's file has. Its list `links`, which `trireme bench
+// comm --write` measures, stands for what its device says of those tiers; its map `kernels`, from `trireme bench step --write`, has
+// the prices of the library's own kernels there. A description is read once and never changed; copies share its texts and tables.
 #ifndef TRIREME_PLAN_DEVICE_H
 #define TRIREME_PLAN_DEVICE_H
 
 #include "trireme/base/option.h"
 #include "trireme/base/status.h"
+#include "trireme/plan/kernel_time.h"
 
 // What programs reach of the figures on the data sheet: one set per kind of device, fitted on published runs by
 // bench/bench_plan_fit (which also writes how well, `median` and `p90`). Shares are of the section's figure.
@@ -32,11 +34,13 @@ typedef struct tr_efficiency {
 
 typedef struct tr_device {
   const char *name,
-      *like; // `like`: the device that the efficiencies come from when there were no runs to fit them on
+      *like;                     // `like`: the device that efficiencies come from which the description does not give
   double peak_bf16, peak_fp8;    // TFLOP/s, dense
+  double peak_f32;               // 0: not known
   double memory_gib, memory_gbs; // GiB (what data sheets call GB), GB/s
   double reserved_gb;            // taken by the driver and libraries before a program allocates
   double link_gbs, link_fused;   // GB/s each way; in-switch reduction's gain for sums
+  double link_share;             // of the processor, that the kernels of a running collective occupy; 0: not known
   int64_t link_domain;           // devices that these links join
   double network_gbit;           // Gbit/s per device
   double power_w, price_hour;    // 0: not known
@@ -45,12 +49,25 @@ typedef struct tr_device {
   void *owned; // what was read; the texts are in it
 } tr_device;
 
+// The switches between hosts: leaves that join some hosts, pods of leaves. Oversubscription is against the ports of the hosts below;
+// congestion is how much fuller the fullest link above the leaves is than an even spread.
+typedef struct tr_fabric {
+  int64_t leaf_hosts, pod_hosts; // 0: all of them, as if one switch joined them
+  double leaf_oversubscription, pod_oversubscription, congestion;
+  int rails;                     // each port of a host has leaves of its own: what changes rails goes above them
+  double host_mtbf, switch_mtbf; // hours between failures of a host as a whole, of a leaf switch; 0: not known
+  const char *source;
+} tr_fabric;
+
 typedef struct tr_cluster {
   const char *name, *device_name, *source;
   int64_t hosts, host_devices, domain; // domain: devices joined by the fast links
   double network_gbit;                 // per device
+  tr_fabric fabric;
   double mtbf_hours, storage_gbs, price_hour;
   tr_device device;
+  tr_kernel_rates kernels;            // none: n 0
+  double kernels_median, kernels_p90; // errors of whole steps with them, as shares
   void *owned;
 } tr_cluster;
 

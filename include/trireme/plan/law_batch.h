@@ -16,6 +16,9 @@ typedef struct tr_law_noise {
 } tr_law_noise;
 tr_law_noise tr_law_noise_from(double small, double small_square, double large, double large_square);
 
+// Tokens, of language models at this loss in nats: 2e8 / loss^(1/0.21) (Kaplan et al., 2020).
+double tr_law_critical_tokens(double loss);
+
 double tr_law_steps_factor(double batch, double critical);   // 1 + B*/B: steps, against the fewest possible
 double tr_law_samples_factor(double batch, double critical); // 1 + B/B*: samples, against the fewest possible
 double tr_law_iterations(double one, double batch, double times, double critical); // of a batch `times` as large

@@ -3,7 +3,7 @@
 // and how fast it is then, and the largest model that does.
 //
 // A means is a family of plans on all devices of the cluster: data parallelism alone, with states sharded (ZeRO) or activations
-// computed again, tensor parallelism inside the fast links, a pipeline, these two together, and all that the search knows. Inside a
+// computed again, experts dealt out, tensor parallelism inside the fast links, a pipeline, these two together, and all that the search knows. Inside a
 // family everything else is free: the answer has its fastest plan that fits, and the memory of its smallest.
 #ifndef TRIREME_PLAN_MEANS_H
 #define TRIREME_PLAN_MEANS_H
@@ -17,6 +17,7 @@ typedef enum tr_means {
   TR_MEANS_ZERO2,
   TR_MEANS_ZERO3,
   TR_MEANS_ZERO3_RECOMPUTE,
+  TR_MEANS_EXPERTS, // of models that have some
   TR_MEANS_TENSOR,
   TR_MEANS_PIPELINE,
   TR_MEANS_TENSOR_PIPELINE,

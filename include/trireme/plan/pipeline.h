@@ -36,6 +36,10 @@ typedef struct tr_pipeline_time {
 tr_status tr_predict_pipeline(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                               tr_pipeline_time *out);
 
+// Memory of the ranks of every place in the pipeline: rank[plan->pp].
+tr_status tr_predict_rank_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
+                                 tr_footprint *rank);
+
 // tr_predict, with bubble, messages and memory from the schedule where there is a pipeline.
 tr_status tr_predict_simulated(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                                tr_prediction *out);

@@ -7,6 +7,7 @@
 #ifndef TRIREME_PLAN_PREDICT_H
 #define TRIREME_PLAN_PREDICT_H
 
+#include "trireme/mesh/mesh.h"
 #include "trireme/plan/device.h"
 #include "trireme/plan/workload.h"
 
@@ -24,6 +25,7 @@ typedef enum tr_plan_recompute {
 
 typedef struct tr_plan {
   int64_t tp, pp, vpp, dp, cp, ep; // degrees; vpp: chunks per rank
+  tr_axis map[TR_AXIS_COUNT];      // order of the axes over ranks, innermost first
   int zero;                        // 0 to 3
   int64_t zero_ranks;              // ranks that states are sharded over; 0: all of dp x cp
   int sequence_parallel;           // norms and residuals are cut along the sequence over tp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Finding plans: every TP x PP x VPP x DP x CP x EP x ZeRO x recomputation x micro-batch of a model on all devices of a
-// cluster for one global batch, best first.
+// cluster for one global batch, each with the order of axes over ranks that is fastest, best first.
 //
 // All plans are compared by the closed forms of predict.h, and the answer is that of trying all: what is left out is left out by
 // bounds that hold (states alone do not fit; products alone take longer than what is already found). The best TR_SEARCH_TOP_MOST
@@ -18,10 +18,10 @@ typedef struct tr_search_entry {
   tr_prediction prediction;
 } tr_search_entry;
 
-// What is fixed: 0 (recompute and zero: -1) leaves a knob free.
+// What is fixed: 0 (recompute and zero: -1) leaves a knob free; fixed_map 1 keeps to fixed.map.
 typedef struct tr_search_options {
   tr_plan fixed; // degrees, micro; number, batch and sequence always count
-  int fixed_zero, fixed_recompute;
+  int fixed_zero, fixed_recompute, fixed_map;
   size_t top; // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
   int all;    // no bounds on time: every plan that fits is predicted (tests, explanations)
   int closed; // by the closed forms alone

@@ -6,10 +6,11 @@
 // lie in the rank's shared arena, so that sums over ranks copy nothing. Compute operations run in list order;
 // communication operations start as soon as what they wait for is done and advance between pieces.
 //
-// With `zero` 1 and several ranks in dp, weights, master weights, optimizer state and packed weights exist once, in the
-// arena of dp's first rank, for all ranks (which share a machine). Each rank owns a part of every bucket of the program
-// (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new weights
-// where all ranks read them. So nothing is summed, updated or kept twice, and the bits are those of `zero` 0.
+// With `zero` 1 and several ranks in dp, weights, master weights, optimizer state and packed weights exist once per machine, in
+// the arena of its first rank of dp, for those of its ranks that share it (`share`). Each sharer owns a part of every bucket of
+// the program (tr_layout_own): it sums that part of all ranks' gradients, with its squares, updates it, and writes the new
+// weights where all sharers read them. So nothing is summed, updated or kept twice on a machine, and the bits are those of
+// `zero` 0. Where dp has ranks on other machines too, gradients are summed over all of dp, then each sharer goes on with its part.
 //
 // A rank of a pipeline runs its part of the model (tr_model_part) by its own program. What crosses between stages is written
 // and read in rings, which lie in the shared arena and travel from slot to slot. All ranks of the pipeline have all
@@ -53,6 +54,7 @@ typedef struct tr_run_options {
   tr_comm *comm;   // may be NULL when there is one rank
   tr_group *dp;    // ranks with other data; NULL: one
   tr_group *grads; // ranks whose gradients are summed, where a stage has two copies: dp x copies; NULL: dp
+  tr_group *share; // with `zero` 1: of those, ranks that have the state together, on one machine; NULL: all of them
   tr_group *pp;    // ranks of the pipeline, in its order; NULL: one
   tr_group *tied;  // ranks with a copy of a parameter that this rank shares with another stage; NULL: it shares none
   tr_dtype type;   // of activations and working weights
@@ -61,9 +63,10 @@ typedef struct tr_run_options {
   tr_grad_sync grad_sync; // as in the program
   tr_recompute recompute; // whose ranges are in the program
   tr_optim optim;
-  int zero;            // as in the program
-  int pack;            // keep packed weights, where the kernel table and the pieces gain by them
-  tr_dtype grad_wire;  // type in which gradients travel: f32 or, with zero 1, bf16
+  int zero; // as in the program
+  int pack; // keep packed weights, where the kernel table and the pieces gain by them
+  tr_dtype
+      grad_wire; // type in which gradients travel: f32 or, with zero 1, bf16; sums over several machines travel so too
   tr_dtype stage_wire; // in which activations and their gradients travel between stages: as computed (f32), or bf16
   double clip;         // largest gradient norm, <= 0: no clipping
   uint64_t seed;       // dropout
@@ -82,23 +85,28 @@ typedef struct tr_run_step_model {
 tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout, tr_run_step_model *out);
 void tr_run_step_model_free(tr_run_step_model *model);
 
+<<<<<<< HEAD
 // The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
 // as the model has units. recompute=full: all that is written inside a unit, but that of the loss; selective: what cheap pieces
 // write, where no value is kept for their sake alone.
 tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count);
 
+=======
+>>>>>>> stage
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
   size_t weights, packed, master, state, gradients, wire, activations, rings, recompute, temporaries, kernel_scratch;
   size_t tables;        // small lists beside the rest
   size_t private_total; // all but what lies in the shared arena
   size_t shared_total;  // in each rank's arena: what travels, and small sums
-  size_t host_total;    // once, in the arena of the first rank of dp (grads): weights, master and state with `zero` 1
+  size_t host_total;    // once, in the arena of the first sharer: weights, master and state with `zero` 1
 } tr_run_memory;
 // Bytes of the packed form of a parameter; 0 where it has none: nobody gains by it, or `pack` is off.
 size_t tr_run_packed_bytes(const tr_run_options *options, int param, tr_pack use);
-// `ngrad`: ranks whose gradients are summed. Groups and the communicator may be missing still.
-tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, tr_run_memory *out);
+// `ngrad`: ranks whose gradients are summed; `nshare`: those of them on one machine, which share the state. Groups and the
+// communicator may be missing still.
+tr_status tr_run_memory_predict(const tr_run_options *options, int nthread, int ngrad, int nshare,
+                                tr_run_memory *out);
 
 // Collective over dp and pp. All that `options` points to is kept, not owned. TR_ERR_MEMORY says what is missing; the job's error.
 tr_status tr_run_create(const tr_run_options *options, tr_run **out);

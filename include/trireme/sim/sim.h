@@ -5,7 +5,9 @@
 // that its program says is done. A compute operation takes what the cost table says and holds its rank's compute lane. Messages
 // of a channel keep their order, channels do not wait for each other: a SEND hands its message to the link, where it waits for
 // those before it, keeps the link busy for `occupancy` ticks and arrives `latency` ticks later; its RECV ends when it has
-// arrived and a slot is free. The same programs are executed by run.h: what is predicted is what runs.
+// arrived and a slot is free. Other communication of a rank is one operation after the other; sums over the ranks of the pipeline
+// (of the loss, of squares, of tied gradients) start when all ranks are there. The same programs are executed by run.h: what is
+// predicted is what runs.
 //
 // Symmetry: ranks that differ only in their data (replicas along dp, cp or tp) do the same at the same time, so one pipeline
 // of p ranks stands for all of p x replicas; what replicas do together, a REDUCE, is one operation with a cost. Nothing else
@@ -36,7 +38,7 @@ typedef struct tr_sim_costs {
   int one_stream;
 } tr_sim_costs;
 
-// A RECV begins when its message leaves, and ends when it is there.
+// A RECV begins when its message leaves, and ends when it is there; a sum over ranks begins when this rank is there.
 typedef struct tr_sim_event {
   int64_t begin, end;
 } tr_sim_event;

@@ -41,8 +41,9 @@ typedef enum tr_op_kind {
       TR_OP_KIND_COUNT
 } tr_op_kind;
 
-// What a REDUCE sums, and over which ranks (GRADIENT, COUNT: those with other data, dp and the two copies of map `both`; LOSS and
-// SQUARES, the parts of the squared gradient norm: these, then the ranks of the pipeline), and what a GATHER makes whole.
+// What a REDUCE sums, and over which ranks (COUNT: those with other data; GRADIENT: these, and both copies of a stage in map
+// `both`; LOSS, and SQUARES, the parts of the squared gradient norm: their owners, then the ranks of the pipeline), and what a
+// GATHER makes whole on all ranks.
 typedef enum tr_op_role {
   TR_ROLE_NONE,
   TR_ROLE_GRADIENT,
@@ -75,9 +76,9 @@ typedef struct tr_op {
   int32_t peer, group;             // peer: rank of the pipeline; group: number of a mesh axis
   uint16_t chunk;                  // of this rank's chunks (tr_program.chunk)
   uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
-  int16_t slot_in, slot_out;       // slots of the chunk's rings for activations, entering and leaving; -1: none
-  int16_t slot_din,
-      slot_dout;       // for gradients: entering (of what left), leaving (of what entered). SEND, RECV: slot_in
+  // Slots of the chunk's rings; -1: none. For activations, entering and leaving; for gradients, entering (of what left) and
+  // leaving (of what entered). SEND and RECV: slot_in.
+  int16_t slot_in, slot_out, slot_din, slot_dout;
   uint16_t back_stage; // X and pairs: the backward half
   int32_t back_microbatch;
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
@@ -101,12 +102,11 @@ typedef struct tr_step_model {
   const int *unit_last_piece; // [nunit] when backward has passed this piece, the unit's gradient is complete
   const int64_t *unit_start;  // [nunit + 1] elements
   // Of pipelines only; 0 and NULL: nothing special.
-  const int *
-      unit_chunk_piece; // [chunks][nunit] lowest piece of the chunk that contributes to the unit, -1: none; for units
-                        // that several chunks use. NULL: each unit is of the chunk of its last piece
-  const int *tied;      // [ntied] units with a parameter that a stage on another rank has too (TR_ROLE_TIED)
-  int ntied;
-  int ncomm;
+  // [chunks][nunit] Lowest piece of the chunk that contributes to the unit, -1: none; for units that several chunks use.
+  // NULL: each unit is of the chunk of its last piece.
+  const int *unit_chunk_piece;
+  const int *tied; // [ntied] units with a parameter that a stage on another rank has too (TR_ROLE_TIED)
+  int ntied, ncomm;
   const int *comm_piece;  // [ncomm] ascending: pieces that communicate; between them the halves of an X alternate
   const tr_step_use *use; // [chunks] NULL: everything is read until W
 } tr_step_model;
@@ -194,10 +194,11 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 //
 // Rings. A slot of an entering ring is taken from the start of RECV to the end of the last pass that reads it (`use`), and RECV
 // waits for that by an edge; a slot of a leaving ring from the start of the pass that writes it to the end of SEND, and the
-// pass waits for that. Entering rings are so large that no RECV is ever late, whatever passes and messages take, unless that
-// takes more than two slots above what the walk needs. Leaving rings have two slots. A rank starts a step when everything of
-// its step before has ended, so no edge of a ring crosses steps. Copies of lifetime classes, and slots of rings without a
-// peer, are taken in list order, the lowest free one, so that their numbers are the schedule's exact peaks.
+// pass waits for that. Entering rings are so large that no SEND ever waits for its RECV, whatever passes and messages take;
+// but where that takes more than two slots above what the walk needs, they have these. Leaving rings have two slots. A rank
+// starts a step when everything of its step before has ended, so no edge of a ring crosses steps. Copies of lifetime classes,
+// and slots of rings without a peer, are taken in list order, the lowest free one, so that their numbers are the schedule's
+// exact peaks.
 //
 // `model` NULL: passes stay whole, without pieces, X stays X (chunk, slot_in, slot_out, slot_fi, slot_fw of its forward half,
 // slot_din, slot_dout of its backward half); each message has a slot of its own, so that nothing but the schedule is timed;
@@ -206,8 +207,8 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 // With a model: `chunk_piece` has 2 nchunk entries, first and last + 1 piece of each of the rank's chunks in ascending order of
 // stages. options->dp counts the ranks that sum gradients (both copies of map `both`); options->microbatches and
 // split_backward are the schedule's. R passes of the schedule are left out: where values have to be computed again,
-// options->recompute says. X becomes an F and a B (`pair`); what they need of a rank's memory beside slots (temporaries) they
-// need both. Between comm_piece entries their operations alternate, B first, and such a piece is an operation of the
+// options->recompute says. X becomes an F and a B (`pair`); what they need of a rank's memory beside slots (temporaries) both
+// need at once. Between comm_piece entries their operations alternate, B first, and such a piece is an operation of the
 // communication lane then, which the next operation of its half waits for; unless the rank computes anything again.
 //
 // TR_ERR_PLAN for a schedule that tr_schedule_check refuses, for grad_sync every, and for orders in which `first` cannot be

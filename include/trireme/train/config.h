@@ -13,6 +13,7 @@
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/arch.h"
 #include "trireme/optim/optim.h"
+#include "trireme/plan/runtime.h"
 #include "trireme/shard/layout.h"
 #include "trireme/step/program.h"
 #include "trireme/step/schedule.h"
@@ -150,7 +151,7 @@ typedef struct tr_train_plan {
   tr_step_options step;           // what all parts have in common
   tr_mesh_spec mesh;
   tr_launch_place place; // size 0: nobody else starts the ranks
-  int local;             // ranks on this host
+  int local;             // ranks on this host, as far as the starter tells; else 1
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;
@@ -164,11 +165,13 @@ typedef struct tr_train_plan {
   int64_t eval_samples; // of which each evaluation uses so many
   size_t save_nbyte;    // buffer of a rank's share of a checkpoint, at most
   size_t arena_nbyte;   // shared memory per rank, at most
-  size_t once_nbyte;    // shared memory that exists once for all ranks that have the same weights, all of it together
-  size_t talk_nbyte;    // what ranks talk through
-  size_t rank_nbyte;    // predicted memory of the largest rank, its shared part included, but for what exists once
-  int largest;          // its place in the pipeline
-  size_t total_nbyte;   // of all ranks together
+  size_t
+      once_nbyte; // shared memory that exists once for all ranks of a host that have the same weights, all of it together
+  size_t talk_nbyte;     // what ranks talk through
+  size_t rank_nbyte;     // predicted memory of the largest rank, its shared part included, but for what exists once
+  int largest;           // its place in the pipeline
+  size_t even_nbyte;     // an average rank's, its share of a checkpoint included
+  size_t total_nbyte;    // of all ranks of this host together
   char memory_text[480]; // its breakdown
 } tr_train_plan;
 
@@ -181,6 +184,8 @@ tr_status tr_train_plan_make(const tr_train_config *config, const tr_options *op
 tr_status tr_train_plan_step(const tr_train_config *config, const tr_options *options, tr_train_plan *out);
 void tr_train_plan_destroy(tr_train_plan *plan);
 const tr_train_part *tr_train_part_of(const tr_train_plan *plan, int rank);
+// The plan as the planner knows it (plan/runtime.h); `part` has room for its places in the pipeline. Nothing is owned.
+void tr_train_runtime(const tr_train_plan *plan, tr_runtime_part *part, tr_runtime_plan *out);
 void tr_train_plan_print(const tr_train_plan *plan, tr_text *out);    // a few lines for people
 tr_status tr_train_plan_json(const tr_train_plan *plan, char **text); // one object for programs; free the text
 

@@ -45,6 +45,7 @@ void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *o
 typedef struct tr_train_groups {
   tr_group *dp, *pp; // along the mesh
   tr_group *grads;   // whose gradients are summed, where that is not dp
+  tr_group *share;   // those of them who have the state together, where that is not all
   tr_group *tied;    // who shares a parameter with another stage
 } tr_train_groups;
 tr_status tr_train_groups_open(const tr_train_plan *plan, tr_comm *comm, tr_train_groups *out);

@@ -10,10 +10,10 @@
 //
 // What these pieces write lives in the recompute area, one for all units and micro-batches; what they read from elsewhere
 // is kept as if backward read it.
-#include "run/run_internal.h"
+#include "trireme/step/values.h"
 #include <stdlib.h>
 
-static void note_range(const tr_model *model, int range, tr__value_facts *out) {
+static void note_range(const tr_model *model, int range, tr_value_facts *out) {
   int begin, end;
   tr_model_boundary boundary;
   tr_model_range(model, range, &begin, &end, &boundary);
@@ -25,7 +25,7 @@ static void note_range(const tr_model *model, int range, tr__value_facts *out) {
   if (boundary.out >= 0) out->last_reader[boundary.out] = tr_model_pieces(model);
 }
 
-tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out) {
+tr_status tr_value_facts_make(const tr_model *model, tr_value_facts *out) {
   int nvalue = tr_model_values(model), npiece = tr_model_pieces(model);
   int *numbers = malloc(4 * sizeof *numbers * ((size_t)nvalue + 1));
   unsigned *use = calloc((size_t)nvalue + 1, sizeof *use);
@@ -34,7 +34,7 @@ tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out) {
     free(use);
     return tr_error(TR_ERR_MEMORY, "no memory to plan %d values", nvalue);
   }
-  *out = (tr__value_facts){numbers, numbers + nvalue, numbers + 2 * nvalue, numbers + 3 * nvalue, use};
+  *out = (tr_value_facts){numbers, numbers + nvalue, numbers + 2 * nvalue, numbers + 3 * nvalue, use};
   for (int v = 0; v < nvalue; v++) {
     out->producer[v] = out->last_reader[v] = -1;
     out->lowest_user[v] = npiece;
@@ -54,13 +54,13 @@ tr_status tr__value_facts_make(const tr_model *model, tr__value_facts *out) {
   return TR_OK;
 }
 
-void tr__value_facts_free(tr__value_facts *facts) {
+void tr_value_facts_free(tr_value_facts *facts) {
   free(facts->producer);
   free(facts->use);
-  *facts = (tr__value_facts){0};
+  *facts = (tr_value_facts){0};
 }
 
-int tr__unit_end(const tr_model *model, int begin) {
+int tr_value_unit_end(const tr_model *model, int begin) {
   int end = tr_model_pieces(model);
   for (int unit = 0; unit < tr_model_units(model); unit++) {
     int first = tr_model_unit_last_piece(model, unit);
@@ -69,7 +69,7 @@ int tr__unit_end(const tr_model *model, int begin) {
   return end;
 }
 
-static int can_run_again(const tr_model *model, const tr__value_facts *facts, int recompute, int index, int end,
+static int can_run_again(const tr_model *model, const tr_value_facts *facts, int recompute, int index, int end,
                          const unsigned char *again) {
   const tr_piece *piece = tr_model_piece(model, index);
   for (int k = 0; k < piece->nout; k++)
@@ -84,7 +84,7 @@ static int can_run_again(const tr_model *model, const tr__value_facts *facts, in
 }
 
 // Whether backward, or a piece that runs again in [index + 1, end), reads what piece `index` writes.
-static int is_needed(const tr_model *model, const tr__value_facts *facts, int index, int end,
+static int is_needed(const tr_model *model, const tr_value_facts *facts, int index, int end,
                      const unsigned char *again) {
   const tr_piece *piece = tr_model_piece(model, index);
   for (int k = 0; k < piece->nout; k++)
@@ -97,31 +97,31 @@ static int is_needed(const tr_model *model, const tr__value_facts *facts, int in
   return 0;
 }
 
-void tr__recompute_pieces(const tr_model *model, const tr__value_facts *facts, int recompute, unsigned char *again) {
+void tr_value_recompute(const tr_model *model, const tr_value_facts *facts, int recompute, unsigned char *again) {
   int npiece = tr_model_pieces(model);
   for (int i = 0; i < npiece; i++) again[i] = 0;
   for (int begin = 0, end; recompute != TR_RECOMPUTE_NONE && begin < npiece; begin = end) {
-    end = tr__unit_end(model, begin);
+    end = tr_value_unit_end(model, begin);
     if (end == npiece && tr_model_loss_value(model) >= 0) break;
     for (int i = begin; i < end; i++) again[i] = (unsigned char)can_run_again(model, facts, recompute, i, end, again);
     for (int i = end; i-- > begin;) again[i] = again[i] && is_needed(model, facts, i, end, again);
   }
 }
 
-tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count) {
-  tr__value_facts facts;
+tr_status tr_value_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count) {
+  tr_value_facts facts;
   int npiece = tr_model_pieces(model), n = 0;
-  TR_TRY(tr__value_facts_make(model, &facts));
+  TR_TRY(tr_value_facts_make(model, &facts));
   unsigned char *again = malloc((size_t)npiece);
-  if (again) tr__recompute_pieces(model, &facts, recompute, again);
+  if (again) tr_value_recompute(model, &facts, recompute, again);
   for (int begin = 0, end; again && begin < npiece; begin = end) {
-    end = tr__unit_end(model, begin);
+    end = tr_value_unit_end(model, begin);
     int any = 0;
     for (int i = begin; i < end; i++) any |= again[i];
     if (any) out[n++] = (tr_step_range){begin, end};
   }
   free(again);
-  tr__value_facts_free(&facts);
+  tr_value_facts_free(&facts);
   if (!again) return tr_error(TR_ERR_MEMORY, "no memory to plan %d pieces", npiece);
   *count = n;
   return TR_OK;

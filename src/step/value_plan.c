@@ -12,7 +12,7 @@
 // What pieces write that run again (recompute.c) lives in an area of its own, one for all units, where the first forward
 // pass puts it too: first fit in each unit over its forward and then its backward pass. That area is not the one for
 // temporaries, because gradients live on there while a unit is computed again.
-#include "run/run_internal.h"
+#include "trireme/step/values.h"
 #include <stdlib.h>
 
 typedef struct life {
@@ -23,12 +23,12 @@ typedef struct life {
 
 typedef struct planner {
   const tr_model *model;
-  const tr__value_options *options;
+  const tr_value_options *options;
   int nvalue, npiece;
-  tr__value_facts facts;
+  tr_value_facts facts;
   int *alias; // [values] representative of gradients that are one
   int *guest; // [values] joined through another port than 0: must be used up before the owner goes on
-  tr__value_plan *plan;
+  tr_value_plan *plan;
 } planner;
 
 static size_t value_bytes(const planner *p, int v) {
@@ -110,15 +110,15 @@ static void keep_for_recomputation(planner *p) {
   }
 }
 
-static tr__class class_of(const planner *p, int v) {
-  if (p->facts.producer[v] < 0) return TR__RING_IN;
-  if (p->facts.producer[v] >= 0 && p->plan->again[p->facts.producer[v]]) return TR__RECOMPUTE;
-  if (p->facts.use[v] & (TR_USE_W | TR_USE_I)) return p->facts.use[v] & TR_USE_W ? TR__FW : TR__FI;
-  return p->facts.last_reader[v] == p->npiece ? TR__RING_OUT : TR__TEMPORARY;
+static tr_place_class class_of(const planner *p, int v) {
+  if (p->facts.producer[v] < 0) return TR_PLACE_RING_IN;
+  if (p->facts.producer[v] >= 0 && p->plan->again[p->facts.producer[v]]) return TR_PLACE_RECOMPUTE;
+  if (p->facts.use[v] & (TR_USE_W | TR_USE_I)) return p->facts.use[v] & TR_USE_W ? TR_PLACE_FW : TR_PLACE_FI;
+  return p->facts.last_reader[v] == p->npiece ? TR_PLACE_RING_OUT : TR_PLACE_TEMPORARY;
 }
 
 // Where `v` begins in a slot of its range.
-static size_t take_slot(const planner *p, tr__class where, int v) {
+static size_t take_slot(const planner *p, tr_place_class where, int v) {
   size_t *size = &p->plan->size[p->facts.range[v]][where], offset = *size;
   *size += value_bytes(p, v);
   return offset;
@@ -141,36 +141,36 @@ static life forward_life(const planner *p, int v) {
 static void place_recomputed(planner *p, int begin, int end, life *item) {
   int n = 0;
   for (int v = 0; v < p->nvalue; v++) {
-    if (p->plan->value[v].where != TR__RECOMPUTE) continue;
+    if (p->plan->value[v].where != TR_PLACE_RECOMPUTE) continue;
     life one = forward_life(p, v);
     if (one.begin < begin || one.begin >= end) continue;
     if (p->facts.lowest_user[v] < end) one.end = 2 * end - 1 - p->facts.lowest_user[v];
     item[n++] = one;
   }
   size_t size = place_in_area(p, item, n);
-  if (size > p->plan->area[TR__RECOMPUTE]) p->plan->area[TR__RECOMPUTE] = size;
+  if (size > p->plan->area[TR_PLACE_RECOMPUTE]) p->plan->area[TR_PLACE_RECOMPUTE] = size;
 }
 
 static void place_values(planner *p, life *item) {
   int n = 0;
-  tr__recompute_pieces(p->model, &p->facts, p->options->recompute, p->plan->again);
+  tr_value_recompute(p->model, &p->facts, p->options->recompute, p->plan->again);
   keep_for_recomputation(p);
   for (int v = 0; v < p->nvalue; v++) {
-    tr__class where = class_of(p, v);
-    int in_slot = where == TR__FI || where == TR__FW;
-    p->plan->value[v] = (tr__place){where, in_slot ? take_slot(p, where, v) : 0};
-    if (where == TR__TEMPORARY) item[n++] = forward_life(p, v);
+    tr_place_class where = class_of(p, v);
+    int in_slot = where == TR_PLACE_FI || where == TR_PLACE_FW;
+    p->plan->value[v] = (tr_place){where, in_slot ? take_slot(p, where, v) : 0};
+    if (where == TR_PLACE_TEMPORARY) item[n++] = forward_life(p, v);
   }
-  p->plan->area[TR__TEMPORARY] = place_in_area(p, item, n);
+  p->plan->area[TR_PLACE_TEMPORARY] = place_in_area(p, item, n);
   for (int begin = 0, end; begin < p->npiece; begin = end)
-    place_recomputed(p, begin, end = tr__unit_end(p->model, begin), item);
+    place_recomputed(p, begin, end = tr_value_unit_end(p->model, begin), item);
 }
 
 // Lives of gradients in backward time: piece i runs at npiece - 1 - i. Members of an alias live as one.
-static int gradient_lives(const planner *p, const tr__place *grad, life *item) {
+static int gradient_lives(const planner *p, const tr_place *grad, life *item) {
   int n = 0;
   for (int v = 0; v < p->nvalue; v++) {
-    if (representative(p, v) != v || grad[v].where != TR__TEMPORARY) continue;
+    if (representative(p, v) != v || grad[v].where != TR_PLACE_TEMPORARY) continue;
     life one = {.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
     for (int u = 0; u < p->nvalue; u++) {
       if (representative(p, u) != v) continue;
@@ -185,42 +185,42 @@ static int gradient_lives(const planner *p, const tr__place *grad, life *item) {
 
 // Of whole passes, where gradients may be one, or of split ones, where some have to be kept from I to W.
 static void place_gradients(planner *p, int split, life *item) {
-  tr__place *grad = p->plan->grad[split];
+  tr_place *grad = p->plan->grad[split];
   for (int v = 0; v < p->nvalue; v++) p->alias[v] = v, p->guest[v] = 0;
   for (int i = p->npiece; !split && i-- > 0;) alias_piece(p, i);
   for (int v = 0; v < p->nvalue; v++) {
     if (tr_model_value(p->model, v)->kind != TR_VALUE_ACTIVATION || p->facts.last_reader[v] < 0) continue;
-    tr__class where = split && p->facts.use[v] & TR_USE_DW ? TR__IW : TR__TEMPORARY;
-    if (p->facts.producer[v] < 0) where = TR__RING_DOUT;
-    if (p->facts.last_reader[v] == p->npiece) where = TR__RING_DIN;
-    grad[v] = (tr__place){where, where == TR__IW ? take_slot(p, where, v) : 0};
+    tr_place_class where = split && p->facts.use[v] & TR_USE_DW ? TR_PLACE_IW : TR_PLACE_TEMPORARY;
+    if (p->facts.producer[v] < 0) where = TR_PLACE_RING_DOUT;
+    if (p->facts.last_reader[v] == p->npiece) where = TR_PLACE_RING_DIN;
+    grad[v] = (tr_place){where, where == TR_PLACE_IW ? take_slot(p, where, v) : 0};
   }
   int n = gradient_lives(p, grad, item);
   qsort(item, (size_t)n, sizeof *item, compare_birth);
   size_t size = place_lives(item, n);
-  if (size > p->plan->area[TR__TEMPORARY]) p->plan->area[TR__TEMPORARY] = size;
+  if (size > p->plan->area[TR_PLACE_TEMPORARY]) p->plan->area[TR_PLACE_TEMPORARY] = size;
   for (int i = 0; i < n; i++) grad[item[i].value].offset = item[i].offset;
   for (int v = 0; v < p->nvalue; v++)
-    if (grad[v].where == TR__TEMPORARY) grad[v] = grad[representative(p, v)];
+    if (grad[v].where == TR_PLACE_TEMPORARY) grad[v] = grad[representative(p, v)];
 }
 
-tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *options, tr__value_plan *out) {
+tr_status tr_value_plan_make(const tr_model *model, const tr_value_options *options, tr_value_plan *out) {
   planner p = {.model = model,
                .options = options,
                .nvalue = tr_model_values(model),
                .npiece = tr_model_pieces(model),
                .plan = out};
   size_t n = (size_t)p.nvalue;
-  TR_TRY(tr__value_facts_make(model, &p.facts));
-  *out = (tr__value_plan){.value = calloc(n, sizeof *out->value),
-                          .grad = {calloc(n, sizeof **out->grad), calloc(n, sizeof **out->grad)},
-                          .again = calloc((size_t)p.npiece, 1),
-                          .size = calloc((size_t)tr_model_ranges(model), sizeof *out->size)};
+  TR_TRY(tr_value_facts_make(model, &p.facts));
+  *out = (tr_value_plan){.value = calloc(n, sizeof *out->value),
+                         .grad = {calloc(n, sizeof **out->grad), calloc(n, sizeof **out->grad)},
+                         .again = calloc((size_t)p.npiece, 1),
+                         .size = calloc((size_t)tr_model_ranges(model), sizeof *out->size)};
   int *numbers = malloc(2 * n * sizeof *numbers);
   life *item = malloc(n * sizeof *item);
   tr_status status = TR_OK;
   if (!out->value || !out->grad[0] || !out->grad[1] || !out->again || !out->size || !numbers || !item) {
-    tr__value_plan_free(out);
+    tr_value_plan_free(out);
     status = tr_error(TR_ERR_MEMORY, "no memory to plan %zu values", n);
   } else {
     p.alias = numbers;
@@ -231,26 +231,15 @@ tr_status tr__value_plan_make(const tr_model *model, const tr__value_options *op
   }
   free(numbers);
   free(item);
-  tr__value_facts_free(&p.facts);
+  tr_value_facts_free(&p.facts);
   return status;
 }
 
-void tr__value_plan_free(tr__value_plan *plan) {
+void tr_value_plan_free(tr_value_plan *plan) {
   free(plan->value);
   free(plan->grad[0]);
   free(plan->grad[1]);
   free(plan->again);
   free(plan->size);
-  *plan = (tr__value_plan){0};
-}
-
-size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows,
-                          int nthread) {
-  size_t most = 0;
-  for (int i = 0; i < tr_model_pieces(model); i++) {
-    const tr_piece *piece = tr_model_piece(model, i);
-    size_t need = piece->ops->scratch ? piece->ops->scratch(piece, kernels, type, rows, nthread) : 0;
-    if (need > most) most = need;
-  }
-  return tr_arena_rounded(most) + TR_ARENA_ALIGN;
+  *plan = (tr_value_plan){0};
 }

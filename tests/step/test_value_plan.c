@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "run/run_internal.h"
 #include "trireme/model/gpt2.h"
+#include "trireme/step/values.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,10 +32,10 @@ static const tr_piece_ops ops[2] = {
 enum { RANGES = 4 };
 typedef struct world {
   const tr_model *model;
-  tr__value_plan plan;
-  tr__value_facts facts;
+  tr_value_plan plan;
+  tr_value_facts facts;
   int split, recompute;
-  double *cell[RANGES][TR__CLASS_COUNT];
+  double *cell[RANGES][TR_PLACE_CLASSES];
   double value[VALUES], grad[VALUES];
 } world;
 
@@ -149,25 +149,25 @@ static size_t ncell(const world *w, int v) {
 
 // Areas are one for all ranges; a slot of a ring holds one of the random models' activations.
 static size_t class_cells(const world *w, int range, int class) {
-  if (class >= TR__RING_IN) return (ROWS * 17 * sizeof(float) + TR_ARENA_ALIGN - 1) / TR_ARENA_ALIGN;
+  if (class >= TR_PLACE_RING_IN) return (ROWS * 17 * sizeof(float) + TR_ARENA_ALIGN - 1) / TR_ARENA_ALIGN;
   return (w->plan.area[class] + w->plan.size[range][class]) / TR_ARENA_ALIGN;
 }
 
-static int owner(const world *w, int v, const tr__place *place) {
-  return place->where == TR__TEMPORARY || place->where == TR__RECOMPUTE ? 0 : w->facts.range[v];
+static int owner(const world *w, int v, const tr_place *place) {
+  return place->where == TR_PLACE_TEMPORARY || place->where == TR_PLACE_RECOMPUTE ? 0 : w->facts.range[v];
 }
 
-static double *cells(const world *w, int v, const tr__place *place) {
-  assert_true(place->where != TR__NONE && place->offset % TR_ARENA_ALIGN == 0);
+static double *cells(const world *w, int v, const tr_place *place) {
+  assert_true(place->where != TR_PLACE_NONE && place->offset % TR_ARENA_ALIGN == 0);
   return w->cell[owner(w, v, place)][place->where] + place->offset / TR_ARENA_ALIGN;
 }
 
-static void write_cells(const world *w, int v, const tr__place *place, double number) {
+static void write_cells(const world *w, int v, const tr_place *place, double number) {
   assert_true(place->offset / TR_ARENA_ALIGN + ncell(w, v) <= class_cells(w, owner(w, v, place), place->where));
   for (size_t i = 0; i < ncell(w, v); i++) cells(w, v, place)[i] = number;
 }
 
-static void expect_cells(const world *w, int v, const tr__place *place, double number) {
+static void expect_cells(const world *w, int v, const tr_place *place, double number) {
   for (size_t i = 0; i < ncell(w, v); i++)
     if (!(cells(w, v, place)[i] == number))
       fail_msg("'%s' (value %d) was overwritten: %g, not %g", tr_model_value(w->model, v)->name, v,
@@ -248,12 +248,12 @@ static void backward(world *w, int range, int input, int weight) {
   tr_model_boundary boundary;
   int n, begin, end;
   tr_model_range(w->model, range, &begin, &end, &boundary);
-  assert_int_equal(tr_run_recompute_ranges(w->model, (tr_recompute)w->recompute, again, &n), TR_OK);
+  assert_int_equal(tr_value_recompute_ranges(w->model, (tr_recompute)w->recompute, again, &n), TR_OK);
   for (int p = end; p-- > begin;) {
     while (n > 0 && again[n - 1].end - 1 > p) n--;
     if (n > 0 && p == again[n - 1].end - 1) {
-      spoil(w, 0, TR__RECOMPUTE);
-      if (!input) spoil(w, range, TR__FI);
+      spoil(w, 0, TR_PLACE_RECOMPUTE);
+      if (!input) spoil(w, range, TR_PLACE_FI);
       forward(w, again[n - 1].begin, again[n - 1].end, 1);
     }
     if (input) backward_input(w, p);
@@ -276,19 +276,19 @@ static void run_range(world *w, int range, int backwards) {
     write_cells(w, boundary.out, &w->plan.grad[w->split][boundary.out], w->grad[boundary.out] = 0.125);
   backward(w, range, 1, !w->split);
   if (boundary.in >= 0) expect_cells(w, boundary.in, &w->plan.grad[w->split][boundary.in], w->grad[boundary.in]);
-  if (boundary.in >= 0) assert_int_equal(w->plan.grad[w->split][boundary.in].where, TR__RING_DOUT);
-  if (boundary.out >= 0) assert_int_equal(w->plan.grad[w->split][boundary.out].where, TR__RING_DIN);
+  if (boundary.in >= 0) assert_int_equal(w->plan.grad[w->split][boundary.in].where, TR_PLACE_RING_DOUT);
+  if (boundary.out >= 0) assert_int_equal(w->plan.grad[w->split][boundary.out].where, TR_PLACE_RING_DIN);
 }
 
 static void check_plan(const tr_model *model, int split, int recompute) {
   world w = {.model = model, .split = split, .recompute = recompute};
-  tr__value_options options = {.type = TR_F32, .rows = ROWS, .whole = !split, .split = split, .recompute = recompute};
+  tr_value_options options = {.type = TR_F32, .rows = ROWS, .whole = !split, .split = split, .recompute = recompute};
   int n = tr_model_ranges(model);
   assert_true(tr_model_values(model) <= VALUES && n <= RANGES);
-  assert_int_equal(tr__value_plan_make(model, &options, &w.plan), TR_OK);
-  assert_int_equal(tr__value_facts_make(model, &w.facts), TR_OK);
+  assert_int_equal(tr_value_plan_make(model, &options, &w.plan), TR_OK);
+  assert_int_equal(tr_value_facts_make(model, &w.facts), TR_OK);
   for (int r = 0; r < n; r++)
-    for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) {
+    for (int class = TR_PLACE_FI; class < TR_PLACE_CLASSES; class ++) {
       w.cell[r][class] = malloc(sizeof(double) * (class_cells(&w, r, class) + 1));
       spoil(&w, r, class);
     }
@@ -296,9 +296,9 @@ static void check_plan(const tr_model *model, int split, int recompute) {
   for (int r = n; r-- > 0;) run_range(&w, r, 1);
   for (int r = n; split && r-- > 0;) backward(&w, r, 0, 1);
   for (int r = 0; r < n; r++)
-    for (int class = TR__FI; class < TR__CLASS_COUNT; class ++) free(w.cell[r][class]);
-  tr__value_facts_free(&w.facts);
-  tr__value_plan_free(&w.plan);
+    for (int class = TR_PLACE_FI; class < TR_PLACE_CLASSES; class ++) free(w.cell[r][class]);
+  tr_value_facts_free(&w.facts);
+  tr_value_plan_free(&w.plan);
 }
 
 static void random_models_read_what_was_written(void **state) {
@@ -347,19 +347,19 @@ static void selective_keeps_nothing_more(void **state) {
   int fewer = 0;
   for (uint64_t seed = 0; seed < 4000; seed++) {
     tr_model *model = random_model(seed);
-    tr__value_plan none, selective;
+    tr_value_plan none, selective;
     if (!model) continue;
-    tr__value_options options = {.type = TR_F32, .rows = ROWS, .whole = 1};
-    assert_int_equal(tr__value_plan_make(model, &options, &none), TR_OK);
+    tr_value_options options = {.type = TR_F32, .rows = ROWS, .whole = 1};
+    assert_int_equal(tr_value_plan_make(model, &options, &none), TR_OK);
     options.recompute = TR_RECOMPUTE_SELECTIVE;
-    assert_int_equal(tr__value_plan_make(model, &options, &selective), TR_OK);
+    assert_int_equal(tr_value_plan_make(model, &options, &selective), TR_OK);
     for (int v = 0; v < tr_model_values(model); v++) {
-      int kept = selective.value[v].where == TR__FI || selective.value[v].where == TR__FW;
+      int kept = selective.value[v].where == TR_PLACE_FI || selective.value[v].where == TR_PLACE_FW;
       assert_true(!kept || selective.value[v].where == none.value[v].where);
-      fewer += !kept && (none.value[v].where == TR__FI || none.value[v].where == TR__FW);
+      fewer += !kept && (none.value[v].where == TR_PLACE_FI || none.value[v].where == TR_PLACE_FW);
     }
-    tr__value_plan_free(&none);
-    tr__value_plan_free(&selective);
+    tr_value_plan_free(&none);
+    tr_value_plan_free(&selective);
     tr_model_destroy(model);
   }
   assert_true(fewer > 1000);
@@ -390,20 +390,20 @@ static void gpt2_reads_what_was_written(void **state) {
 static void temporaries_do_not_grow_with_depth(void **state) {
   (void)state;
   size_t size[2];
-  tr__value_options options = {.type = TR_F32, .rows = 64, .whole = 1};
+  tr_value_options options = {.type = TR_F32, .rows = 64, .whole = 1};
   for (int k = 0; k < 2; k++) {
     tr_gpt2_config config;
     tr_model *model;
-    tr__value_plan plan;
+    tr_value_plan plan;
     tr_gpt2_config_init(&config);
     config.layers = k ? 12 : 2;
     config.width = 24;
     config.heads = 2;
     assert_int_equal(tr_gpt2_create(&config, &model), TR_OK);
-    assert_int_equal(tr__value_plan_make(model, &options, &plan), TR_OK);
-    size[k] = plan.area[TR__TEMPORARY];
-    assert_int_equal(plan.size[0][TR__IW], 0);
-    tr__value_plan_free(&plan);
+    assert_int_equal(tr_value_plan_make(model, &options, &plan), TR_OK);
+    size[k] = plan.area[TR_PLACE_TEMPORARY];
+    assert_int_equal(plan.size[0][TR_PLACE_IW], 0);
+    tr_value_plan_free(&plan);
     tr_model_destroy(model);
   }
   assert_int_equal(size[0], size[1]);

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// What software can do, by its kind and the year of a run: a row of a table names a framework, not what overlaps in it.
+//
+// Four kinds. Megatron: Megatron-LM, -Core, NeMo, Bridge and what is built on them. DeepSpeed, alone or below Megatron. PyTorch:
+// programs of PyTorch's own parts, FSDP or not. XLA: compiled as a whole. A feature is there from the year in which releases of
+// the kind had it; words of a row's notes that name a feature (eager, async TP, all-to-all overlap, no overlap) go first. No rule is about
+// one program or source.
+#include "plan/runs_internal.h"
+#include <string.h>
+
+enum { NEVER = 9999, ALWAYS = 0 };
+
+typedef struct kind {
+  const char *name;
+  const char *words[5];   // any of these in a framework's name; the first kind that matches
+  int fused_attention;    // scores stay out of memory: from this year on
+  int newest_attention;   // in kernels for the newest devices
+  int fused_kernels;      // elementwise, by hand or compiled
+  int gradients, weights; // reductions, gathers of updated weights beside computation
+  int tensor;             // tensor-parallel traffic beside products
+  int input_gradients;    // its backward half beside the weights' gradients
+} kind;
+
+static const kind kinds[] = {
+    {.name = "DeepSpeed",
+     .words = {"DeepSpeed"},
+     .fused_attention = NEVER, // an option that its published runs do not name
+     .newest_attention = NEVER,
+     .fused_kernels = ALWAYS,
+     .gradients = NEVER, // below stage 2
+     .weights = NEVER,
+     .tensor = NEVER,
+     .input_gradients = NEVER},
+    {.name = "PyTorch",
+     .words = {"FSDP", "torchtitan", "Composer"},
+     .fused_attention = 2023,
+     .newest_attention = NEVER,
+     .fused_kernels = 2024, // torch.compile
+     .gradients = 2023,
+     .weights = NEVER,
+     .tensor = NEVER, // asynchronous tensor parallelism is named where it is on
+     .input_gradients = NEVER},
+    {.name = "Megatron",
+     .words = {"Megatron", "NeMo", "Bridge"},
+     .fused_attention = 2023,
+     .newest_attention = 2023,
+     .fused_kernels = ALWAYS,
+     .gradients = 2023,
+     .weights = 2023,
+     .tensor = 2023,
+     .input_gradients = 2022},
+    {.name = "XLA",
+     .words = {"MaxText"},
+     .fused_attention = 2023,
+     .newest_attention = NEVER,
+     .fused_kernels = ALWAYS,
+     .gradients = 2023,
+     .weights = NEVER,
+     .tensor = NEVER,
+     .input_gradients = NEVER},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, DEEPSPEED = 0, PYTORCH = 1, MEGATRON = 2 };
+
+static int has(const char *in, const char *word) { return strcasestr(in, word) != NULL; }
+
+// Whatever names none is of PyTorch's parts.
+static int kind_of(const char *framework) {
+  for (int k = 0; k < KINDS; k++)
+    for (int i = 0; kinds[k].words[i]; i++)
+      if (has(framework, kinds[k].words[i])) return k;
+  return PYTORCH;
+}
+
+static int shards_weights(const char *framework) {
+  return has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
+}
+
+static void set_features(const tr__software *s, int of, tr_plan *p) {
+  const kind *k = &kinds[of];
+  int none = has(s->framework, "no overlap") || has(s->notes, "no overlap");
+  p->fused_attention = s->year >= k->fused_attention;
+  p->early_attention = s->year < k->newest_attention;
+  p->fused_kernels = s->year >= k->fused_kernels && !has(s->notes, "eager");
+  p->hides_grads = !none && (s->year >= k->gradients || p->zero >= 2);
+  p->hides_weights = p->hides_grads && s->year >= k->weights;
+  p->hides_tp = !none && (s->year >= k->tensor || has(s->notes, "async TP"));
+  p->hides_input_grads = !none && s->year >= k->input_gradients;
+  // An option of Megatron's, which Bridge's recipes set where chunks interleave.
+  p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
+  p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
+  p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
+  if (p->gathers_singly) p->hides_grads = 0;
+  int64_t passes = p->dp > 0 && p->micro > 0 ? p->batch / (p->dp * p->micro) : 1;
+  p->keeps_gathered = shards_weights(s->framework) && s->year >= 2024 && p->zero == 3 && passes > 1;
+}
+
+// Bytes per parameter and logit as programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients, with
+// f32 sums beside them in bf16 or without ZeRO; NeMo's recipes reduce in bf16. Loss in plain PyTorch copies logits as f32 and keeps
+// their gradients; compiled, it keeps bf16 alone.
+static void set_bytes(const tr__software *s, int of, tr_plan *p) {
+  p->wire_bytes = has(s->number, "fp16") ? 2 : 4;
+  if (of == MEGATRON && !has(s->framework, "Megatron-")) p->grad_bytes = p->wire_bytes = 2;
+  if (has(s->framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
+  if (of == DEEPSPEED) p->grad_bytes = has(s->number, "fp16") && p->zero > 0 ? 2 : 6;
+  if (has(s->framework, "analytic")) p->grad_bytes = 2;
+  if (!shards_weights(s->framework)) return;
+  p->grad_bytes = 4;
+  p->weight_bytes = 4;
+  p->state_bytes = 8;
+  p->logit_bytes = s->year >= 2025 ? 4 : has(s->framework, "Composer") ? 8 : 13;
+}
+
+void tr__software_apply(const tr__software *s, tr_plan *p) {
+  int of = kind_of(s->framework);
+  if (!s->says_sequence_parallel) p->sequence_parallel = p->tp > 1 && of == MEGATRON && s->year >= 2023;
+  set_features(s, of, p);
+  set_bytes(s, of, p);
+}
