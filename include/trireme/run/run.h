@@ -85,14 +85,6 @@ typedef struct tr_run_step_model {
 tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout, tr_run_step_model *out);
 void tr_run_step_model_free(tr_run_step_model *model);
 
-<<<<<<< HEAD
-// The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
-// as the model has units. recompute=full: all that is written inside a unit, but that of the loss; selective: what cheap pieces
-// write, where no value is kept for their sake alone.
-tr_status tr_run_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count);
-
-=======
->>>>>>> stage
 // Bytes per rank, by what they are for. Exactly what tr_run_create takes.
 typedef struct tr_run_memory {
   size_t weights, packed, master, state, gradients, wire, activations, rings, recompute, temporaries, kernel_scratch;

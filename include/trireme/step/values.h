@@ -61,7 +61,7 @@ int tr_value_unit_end(const tr_model *model, int begin); // first piece of the n
 void tr_value_recompute(const tr_model *model, const tr_value_facts *facts, int recompute, unsigned char *again);
 
 // The units whose backward pass reads what is computed again, as ranges for the step program: `out` has room for as many
-// as the model has units. recompute=full: all that is written inside a unit, but the last; selective: what cheap pieces
+// as the model has units. recompute=full: all that is written inside a unit, but that of the loss; selective: what cheap pieces
 // write, where no value is kept for their sake alone.
 tr_status tr_value_recompute_ranges(const tr_model *model, tr_recompute recompute, tr_step_range *out, int *count);
 
