@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tier: quick
+// tier: full
 // timeout: 300
 // Proves that pipelines are the one-rank run: losses, gradients, norms and weights of every schedule, with even and uneven
 // stages, fewer micro-batches than ranks, and several ranks with other data; bit for bit where no parameter is shared and
