@@ -31,6 +31,7 @@ static const tr_option device_rows[] = {
     TEXT("peak.source", AT(source_peak), "Where the section's figures are from."),
     REAL("memory.size", AT(memory_gib), "0", 0, 1e5, "GiB", "Memory of the device; data sheets say GB."),
     REAL("memory.bandwidth", AT(memory_gbs), "0", 0, 1e6, "GB/s", "Its bandwidth."),
+    REAL("memory.host", AT(host_gbs), "0", 0, 1e5, "GB/s", "To the host's memory each way over coherent links; 0: over its bus only."),
     REAL("memory.reserved", AT(reserved_gb), "1", 0, 100, "GB", "Taken before a program allocates."),
     TEXT("memory.source", AT(source_memory), "Where the section's figures are from."),
     REAL("link.bandwidth", AT(link_gbs), "0", 0, 1e5, "GB/s", "Links between devices, each way."),

@@ -26,7 +26,11 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
   double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_attention ? 0 : 2 * h / cut;
-  double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
+  double attention = 2 * heads + 2 * out, act = 2 * ffn / tp;
+  double up =
+      (2 * gates + (w->gated && !p->fused_kernels ? 2 : 0)) * ffn / tp; // unfused, the gate also keeps its image
+  double ranks = 2 * (double)(w->q_rank + w->kv_rank + w->rope_dim);
+  double projected = w->kv_rank > 0 ? fmax(2 * heads - ranks, 0) : 0; // latent attention: its ranks are enough
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
   double expert = 0;
   if (experts)
@@ -36,8 +40,8 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   case TR_PLAN_RECOMPUTE_FULL: return (kept){all, input};
   case TR_PLAN_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
   case TR_PLAN_RECOMPUTE_SCORES: return (kept){all, all - scores};
-  case TR_PLAN_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
-  case TR_PLAN_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
+  case TR_PLAN_RECOMPUTE_PARTS: return (kept){all, all - norms - act - projected};
+  case TR_PLAN_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - projected - expert};
   case TR_PLAN_RECOMPUTE_NONE: break;
   }
   return (kept){all, all};
@@ -71,11 +75,12 @@ static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
 #undef SPREAD
 }
 
-// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or, kept over a
-// step, all of the stage's.
+// Whole weights and gradients of sharded units while they are in use: two layers (or their widest matrices) and the widest
+// table, or, kept over a step, all of the stage's.
 static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
   double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
+  if (p->gathers_matrices) layer = fmin(layer, (double)(w->width * w->ffn) * (w->gated ? 2 : 1) / (double)p->tp);
   if (p->zero < 2) return 0;
   if (p->keeps_gathered) { // besides the shards, which hold a part of it; in pipelines buffers of their own do
     double more = p->pp > 1 ? 1 : 1 - 1 / shards_of(p, 3);
@@ -106,20 +111,32 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
   item[TR_ITEM_GATHERED] = gathered(p, w, params);
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
-  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += 4 * words; // the embedding's gradient, before it is added
+  // The embedding's gradient, before it is added.
+  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += fmin(p->grad_bytes, 4) * words;
+}
+
+// What the update makes in the place of what passes hold.
+static double update_room(const tr_plan *p, const tr_workload *w, int64_t stage) {
+  tr__local n = tr__stage_params(p, w, stage);
+  return p->update_bytes * (n.dense / shards_of(p, 1) + n.experts / expert_shards_of(p, 1));
 }
 
 void tr__rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage, double flight,
                      tr_footprint *out) {
   *out = (tr_footprint){.stage = stage, .biggest = TR_ITEM_WEIGHTS};
   one_stage(p, w, stage, flight, out->item);
+  double *item = out->item, update = update_room(p, w, stage), activations = item[TR_ITEM_ACTIVATIONS];
+  double passes = activations + item[TR_ITEM_LOGITS] + item[TR_ITEM_GATHERED] + item[TR_ITEM_BUFFERS];
+  item[TR_ITEM_BUFFERS] += fmax(update - passes, 0);
   for (int j = 0; j < TR_ITEM_COUNT; j++) {
-    out->total += out->item[j];
-    if (out->item[j] > out->item[out->biggest]) out->biggest = (tr_memory_item)j;
+    out->total += item[j];
+    if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
   }
-  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB and 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 6e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
-  out->process = out->total + c->device.reserved_gb * 1e9 + cached;
+  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB that stay torn, and 0.45 of the
+  // activations. Passes and the update take turns in the same memory, but not in the same blocks.
+  double torn = p->fused_attention ? 0 : 6e9, cached = p->fused_attention ? 0 : 0.45 * activations;
+  out->needed = out->total + c->device.reserved_gb * 1e9 + torn;
+  out->process = out->needed + cached + fmin(update, passes);
 }
 
 void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage,

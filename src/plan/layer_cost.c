@@ -193,14 +193,23 @@ static double floored(const scope *s, double time, double host) {
   return pow(pow(time, 4) + pow(host, 4), 0.25);
 }
 
+// Latent attention's queries, keys and values from their ranks.
+static double projected_again(const scope *s) {
+  const tr_workload *w = s->w;
+  double a = (double)w->heads / s->tp, plain = (double)(w->head_dim - w->rope_dim), kv = (double)w->kv_rank;
+  if (w->kv_rank == 0) return 0;
+  double queries = w->q_rank > 0 ? product(s, s->tokens, a * (double)w->head_dim, (double)w->q_rank) : 0;
+  return queries + product(s, s->tokens, 2 * a * plain, kv);
+}
+
 static double again_time(const scope *s, pass products, pass core, pass light, pass expert, double host) {
   double all = floored(s, products.forward + core.forward + light.forward + expert.forward, host);
   switch (s->p->recompute) {
   case TR_PLAN_RECOMPUTE_FULL: return all;
   case TR_PLAN_RECOMPUTE_HALF: return 0.5 * all;
   case TR_PLAN_RECOMPUTE_SCORES: return s->p->fused_attention ? 0.5 * light.forward : core.forward;
-  case TR_PLAN_RECOMPUTE_PARTS: return light.forward;
-  case TR_PLAN_RECOMPUTE_EXPERTS: return light.forward + expert.forward;
+  case TR_PLAN_RECOMPUTE_PARTS: return light.forward + projected_again(s);
+  case TR_PLAN_RECOMPUTE_EXPERTS: return light.forward + projected_again(s) + expert.forward;
   case TR_PLAN_RECOMPUTE_NONE: return 0;
   }
   return 0;

@@ -150,5 +150,5 @@ void tr_predict(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_
   double step = tr_predict_step(p, w, c, out->term);
   tr__finish_step(p, w, c, step - out->term[TR_TERM_FIXED], out);
   tr_predict_memory(p, w, c, &out->memory);
-  out->fits = out->memory.process <= c->device.memory_gib * 1073741824.0;
+  out->fits = out->memory.needed <= c->device.memory_gib * 1073741824.0;
 }

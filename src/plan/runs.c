@@ -120,8 +120,8 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
       continue;
     }
     tr_text_append(out, "%.4g,%.4g,%.4g,", memory, memory * 0.87, memory * 1.15);
-    if (m.process > room * 1e9)
-      tr_text_append(out, "\"out of memory: needs %.1f GB of %.0f; most of it %s on stage %lld\"", m.process / 1e9,
+    if (m.needed > room * 1e9)
+      tr_text_append(out, "\"out of memory: needs %.1f GB of %.0f; most of it %s on stage %lld\"", m.needed / 1e9,
                      room, tr_memory_item_name(m.biggest), (long long)m.stage);
     else if (run->batch_unknown)
       tr_text_append(out, "the batch is not stated: the time of a step of eight passes");

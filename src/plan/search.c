@@ -127,7 +127,7 @@ static void consider(search *s, const tr_plan *p) {
   tr_search_entry entry = {.plan = *p};
   s->out->considered++;
   tr_predict_memory(p, s->w, s->c, &entry.prediction.memory);
-  double over = entry.prediction.memory.process - s->room;
+  double over = entry.prediction.memory.needed - s->room;
   if (over > 0) {
     s->out->too_big++;
     note(s, p, 0, over);

@@ -81,6 +81,7 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   p->fused_attention = s->year >= k->fused_attention;
   p->early_attention = s->year < k->newest_attention;
   p->fused_kernels = s->year >= k->fused_kernels && !has(s->notes, "eager");
+  if (of == PYTORCH && !shards_weights(s->framework) && !has(s->notes, "compile")) p->fused_kernels = 0;
   p->hides_grads = !none && (s->year >= k->gradients || p->zero >= 2);
   p->hides_weights = p->hides_grads && s->year >= k->weights;
   p->hides_tp = !none && (s->year >= k->tensor || has(s->notes, "async TP"));
@@ -88,31 +89,47 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   // An option of Megatron's, which Bridge's recipes set where chunks interleave.
   p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
   p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
+  p->gathers_matrices = of == DEEPSPEED;
   p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
   int64_t passes = p->dp > 0 && p->micro > 0 ? p->batch / (p->dp * p->micro) : 1;
   p->keeps_gathered = shards_weights(s->framework) && s->year >= 2024 && p->zero == 3 && passes > 1;
 }
 
-// Bytes per parameter and logit as programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients, with
-// f32 sums beside them in bf16 or without ZeRO; NeMo's recipes reduce in bf16. Loss in plain PyTorch copies logits as f32 and keeps
-// their gradients; compiled, it keeps bf16 alone.
+// Bytes per parameter as programs lay them out. Megatron adds weight gradients to f32 sums as it multiplies (before 2021: made them
+// f32 in the update); NeMo's recipes reduce in bf16. DeepSpeed keeps 16-bit gradients, with f32 sums beside them in bf16, and f32
+// copies in an update without ZeRO. Elsewhere the 16-bit gradients of autograd are beside the f32 sums. FSDP shards f32 weights; FSDP2
+// shards, and updates, weights of the type that the model was built in. PyTorch's own optimizers take their steps over
+// all parameters at once since 2.0, with one temporary of each.
 static void set_bytes(const tr__software *s, int of, tr_plan *p) {
-  p->wire_bytes = has(s->number, "fp16") ? 2 : 4;
+  int fp16 = has(s->number, "fp16"), foreach = of == PYTORCH && s->year >= 2023;
+  p->wire_bytes = fp16 ? 2 : 4;
+  p->update_bytes = foreach ? 4 : 0;
+  if (of == PYTORCH) p->grad_bytes = 6;
+  if (of == MEGATRON && s->year <= 2020) p->grad_bytes = 2, p->update_bytes = 4;
   if (of == MEGATRON && !has(s->framework, "Megatron-")) p->grad_bytes = p->wire_bytes = 2;
   if (has(s->framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
-  if (of == DEEPSPEED) p->grad_bytes = has(s->number, "fp16") && p->zero > 0 ? 2 : 6;
+  if (of == DEEPSPEED) p->grad_bytes = fp16 ? 2 : 6, p->update_bytes = fp16 && p->zero == 0 ? 4 : 0;
   if (has(s->framework, "analytic")) p->grad_bytes = 2;
+  if (shards_weights(s->framework)) p->weight_bytes = p->grad_bytes = 4, p->state_bytes = 8;
+  if (has(s->framework, "FSDP2"))
+    p->weight_bytes = p->grad_bytes = 2, p->state_bytes = 4, p->update_bytes = foreach ? 2 : 0;
+}
+
+// Bytes per logit of a rank. Plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone, and Composer's
+// fused loss and XLA's do; FSDP2's tensor parallelism gathers what its ranks have of them: the whole is on each.
+static void set_logits(const tr__software *s, tr_plan *p) {
   if (!shards_weights(s->framework)) return;
-  p->grad_bytes = 4;
-  p->weight_bytes = 4;
-  p->state_bytes = 8;
-  p->logit_bytes = s->year >= 2025 ? 4 : has(s->framework, "Composer") ? 8 : 13;
+  int fused = s->year >= 2025 || has(s->framework, "Composer") || has(s->framework, "MaxText");
+  p->logit_bytes = fused ? 4 : 13;
+  if (has(s->framework, "FSDP2") && p->tp > 1) p->logit_bytes = 8 * (double)p->tp + 4;
 }
 
 void tr__software_apply(const tr__software *s, tr_plan *p) {
   int of = kind_of(s->framework);
-  if (!s->says_sequence_parallel) p->sequence_parallel = p->tp > 1 && of == MEGATRON && s->year >= 2023;
+  if (!s->says_sequence_parallel)
+    p->sequence_parallel = p->tp > 1 && ((of == MEGATRON && s->year >= 2023) || (of == PYTORCH && s->year >= 2024));
   set_features(s, of, p);
   set_bytes(s, of, p);
+  set_logits(s, p);
 }
