@@ -51,6 +51,7 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
 static double in_flight(const tr_plan *p, int64_t stage, double layers) {
   double m = (double)(p->batch / (p->dp * p->micro)), after = (double)(p->pp - stage - 1);
   if (p->pp == 1) return layers;
+  if (tr__pipe_form_of(p) == TR__PIPE_DUAL) return layers * fmin(m, (double)p->pp + 1);
   if (p->vpp == 1) return layers * fmin(m, after + 1);
   double chunks = 2 * after + (double)((p->vpp - 1) * p->pp) + 1;
   return layers * fmin(m, chunks / (double)p->vpp);
@@ -96,14 +97,14 @@ void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_C
 // `flight`: layers' worth of activations alive at once.
 static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double flight,
                       double item[TR_ITEM_COUNT]) {
-  int last = stage == p->pp - 1;
+  int dual = tr__pipe_form_of(p) == TR__PIPE_DUAL, last = stage == p->pp - 1 || (dual && stage == 0);
   double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
   kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
   double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
   double held = fmax(flight - (double)p->offloaded, 0);
   double words = (double)(w->vocab * w->width) / (double)p->tp;
-  tr__local params = tr__stage_params(p, w, stage);
+  tr__local params = tr__rank_params(p, w, stage);
   states(p, params, item);
   item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_PLAN_RECOMPUTE_NONE ? 0 : all - some));
   if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
@@ -112,12 +113,12 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   item[TR_ITEM_GATHERED] = gathered(p, w, params);
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
   // The embedding's gradient, before it is added.
-  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += fmin(p->grad_bytes, 4) * words;
+  if ((stage == 0 || (dual && last)) && p->zero < 2) item[TR_ITEM_BUFFERS] += fmin(p->grad_bytes, 4) * words;
 }
 
 // What the update makes in the place of what passes hold.
 static double update_room(const tr_plan *p, const tr_workload *w, int64_t stage) {
-  tr__local n = tr__stage_params(p, w, stage);
+  tr__local n = tr__rank_params(p, w, stage);
   return p->update_bytes * (n.dense / shards_of(p, 1) + n.experts / expert_shards_of(p, 1));
 }
 
