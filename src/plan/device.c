@@ -64,7 +64,7 @@ static const tr_option device_rows[] = {
     REAL("fit.hide_tp", AT(fit.hide_tp), "0.7", 0, 1, "", "Share of tensor-parallel traffic that is hidden where a program overlaps it."),
     REAL("fit.hide_grad", AT(fit.hide_grad), "0.85", 0, 1, "", "The same of gradients and gathered weights."),
     REAL("fit.hide_ep", AT(fit.hide_ep), "0.35", 0, 1, "", "The same of the experts' exchange."),
-    REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1.5, "", "Experts' products against plain ones."),
+    REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),

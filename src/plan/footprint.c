@@ -20,6 +20,16 @@ typedef struct kept {
   double all, some; // bytes per token of a layer, kept whole and under the plan's recomputation
 } kept;
 
+// Of a token's copies in its experts: rows of the first product, what its gates and its activation make of them. In fp8 products keep
+// their operands so, and where the activation is computed again, what it is computed from.
+static double copies_kept(const tr_plan *p, const tr_workload *w) {
+  double operand = p->number == TR_PLAN_FP8 ? 1 : 2, gates = w->gated ? 2 : 1;
+  int again = p->recompute == TR_PLAN_RECOMPUTE_PARTS;
+  double inner = again ? operand * gates : 2 * gates + operand;
+  return (double)w->active / (double)p->tp * fmax(w->imbalance, 1) *
+         (operand * (double)w->width + inner * (double)w->expert_ffn);
+}
+
 static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double tp = (double)p->tp, cut = p->sequence_parallel ? tp : 1, h = (double)w->width;
   double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
@@ -32,9 +42,7 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double ranks = 2 * (double)(w->q_rank + w->kv_rank + w->rope_dim);
   double projected = w->kv_rank > 0 ? fmax(2 * heads - ranks, 0) : 0; // latent attention: its ranks are enough
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
-  double expert = 0;
-  if (experts)
-    expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn) * fmax(w->imbalance, 1);
+  double expert = experts ? copies_kept(p, w) : 0;
   double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
   switch (p->recompute) {
   case TR_PLAN_RECOMPUTE_FULL: return (kept){all, input};
@@ -76,17 +84,17 @@ static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
 #undef SPREAD
 }
 
-// Whole weights and gradients of sharded units while they are in use: two layers (or their widest matrices) and the widest
-// table, or, kept over a step, all of the stage's.
+// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or the widest matrix alone, or, kept over a step, all of the stage's.
 static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
   double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
-  if (p->gathers_matrices) layer = fmin(layer, (double)(w->width * w->ffn) * (w->gated ? 2 : 1) / (double)p->tp);
   if (p->zero < 2) return 0;
   if (p->keeps_gathered) { // besides the shards, which hold a part of it; in pipelines buffers of their own do
     double more = p->pp > 1 ? 1 : 1 - 1 / shards_of(p, 3);
     return more * (2 + p->grad_bytes) * (all.dense + all.experts);
   }
+  double matrix = (double)(w->width * w->ffn) * (w->gated ? 2 : 1) / (double)p->tp;
+  if (p->gathers_matrices) return 4 * fmax(matrix, words);
   return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 

@@ -175,12 +175,15 @@ double tr__expert_rounds(const tr_plan *p) {
 // DualPipe's pairs of a forward and a backward pass hide all of it that is no longer than what they compute; the kernels take
 // their share of the processor, DeepSeek's 20 of 132 multiprocessors where the device does not say.
 static const double DUAL_SHARE = 0.15;
-static double expert_traffic(const scope *s, double work) {
-  if (s->p->ep <= 1) return 0;
+static void expert_traffic(const scope *s, double work, tr__layer *out) {
+  out->ep = out->beside = 0;
+  if (s->p->ep <= 1) return;
   double share = s->c->device.link_share, hidden = s->p->hides_ep ? s->fit->hide_ep * (1 - share) : 0;
   double all = tr__expert_rounds(s->p) * tr__expert_call(s->p, s->w, s->c).seconds;
-  if (tr__pipe_form_of(s->p) != TR__PIPE_DUAL) return all * (1 - hidden);
-  return fmax(all - work, 0) + fmin(all, work) * (share > 0 ? share : DUAL_SHARE);
+  out->ep = all * (1 - hidden);
+  if (tr__pipe_form_of(s->p) != TR__PIPE_DUAL) return;
+  out->ep = fmax(all - work, 0) + fmin(all, work) * (share > 0 ? share : DUAL_SHARE);
+  out->beside = all - out->ep;
 }
 
 // Weights are read by each product, and gradients added to their sums, once per micro-batch whatever its size.
@@ -249,7 +252,7 @@ void tr__layer_links(const tr_plan *p, const tr_workload *w, const tr_cluster *c
   out->tp = tensor_traffic(&s, (sums - again) * (1 - hidden), experts);
   out->tp_again = tensor_traffic(&s, again, experts);
   out->cp = context_traffic(&s, out->forward) * (full ? 2 : 1) + 2 * context_traffic(&s, out->backward / 2);
-  out->ep = experts ? expert_traffic(&s, out->forward + out->backward) : 0;
+  if (experts) expert_traffic(&s, out->forward + out->backward, out);
 }
 
 tr__layer tr__layer_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int experts) {

@@ -71,6 +71,7 @@ typedef struct tr__layer {
   double weights;           // the part of backward for them
   double again;             // recomputed in the backward pass
   double tp, tp_again, cp, ep;
+  double beside; // of the exchange for experts, beyond ep: where passes do not come in pairs that hide it
 } tr__layer;
 tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts);
 // The same in two parts: what the order of axes, stages and replicas cannot change, and communication, for which the first is
@@ -132,13 +133,13 @@ typedef struct tr__work {
 tr__work tr__work_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 
 typedef struct tr__passes {
-  double forward, backward, weights, again, tp, tp_again, cp, ep; // of one layer, mean over the model
+  double forward, backward, weights, again, tp, tp_again, cp, ep, beside; // of one layer, mean over the model
 } tr__passes;
 typedef struct tr__pipe { // the stage that the others wait for
   tr__passes layer;
   double head, micro_batches, layers; // its head, its layers
   double slowest, mean;               // seconds of a micro-batch there, and on the average stage:
-  double forward, weights;            // parts of that
+  double forward, weights, beside;    // parts of that, and what passes out of pairs have besides
 } tr__pipe;
 tr__pipe tr__pipe_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, const tr__work *work);
 // tr_predict_step and the times of tr_predict with the work that is known.

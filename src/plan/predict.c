@@ -101,8 +101,8 @@ static tr__passes mean_layer(const tr_plan *p, const tr_workload *w, const tr_cl
   if (share < 1) tr__layer_links(p, w, c, 0, &dense);
   if (share > 0) tr__layer_links(p, w, c, 1, &sparse);
 #define MEAN(field) ((1 - share) * dense.field + share * sparse.field)
-  return (tr__passes){MEAN(forward), MEAN(backward), MEAN(weights), MEAN(again),
-                      MEAN(tp),      MEAN(tp_again), MEAN(cp),      MEAN(ep)};
+  return (tr__passes){MEAN(forward),  MEAN(backward), MEAN(weights), MEAN(again), MEAN(tp),
+                      MEAN(tp_again), MEAN(cp),       MEAN(ep),      MEAN(beside)};
 #undef MEAN
 }
 
@@ -113,6 +113,7 @@ static void average_stage(const tr_plan *p, const tr_workload *w, double layer, 
   x->mean = (layers * layer + head) / stages;
   x->forward = (layers * (t->forward + (t->tp + t->cp + t->ep) / 2) + head / 3) / stages;
   x->weights = (layers * t->weights + head / 3) / stages;
+  x->beside = layers * t->beside / stages;
 }
 
 // With DualPipe the ranks at both ends have the first and the last stage for half of the micro-batches each.
@@ -133,12 +134,17 @@ tr__pipe tr__pipe_of(const tr_plan *p, const tr_workload *w, const tr_cluster *c
   return x;
 }
 
-// What a rank waits while a pipeline fills and runs empty (law_pipeline.h).
+// What a rank waits while a pipeline fills and runs empty (law_pipeline.h); with DualPipe, also that about as many micro-batches as
+// there are stages go through it out of pairs.
 static double bubble_time(const tr_plan *p, const tr__pipe *x) {
-  tr_law_pipe pipe = {.stages = (double)p->pp, .f = x->forward, .b = x->mean - x->forward, .w = x->weights};
+  tr_law_pipe pipe = {.stages = (double)p->pp,
+                      .f = x->forward + x->beside / 2,
+                      .b = x->mean - x->forward + x->beside / 2,
+                      .w = x->weights,
+                      .pair = x->mean};
   switch (tr__pipe_form_of(p)) {
   case TR__PIPE_ZERO: return fmax(tr_law_pipe_idle(TR_LAW_ZB1P, &pipe), 0);
-  case TR__PIPE_DUAL: return fmax(tr_law_pipe_idle(TR_LAW_DUALPIPE, &pipe), 0);
+  case TR__PIPE_DUAL: return fmax(tr_law_pipe_idle(TR_LAW_DUALPIPE, &pipe), 0) + (double)p->pp * x->beside;
   case TR__PIPE_1F1B: return (double)(p->pp - 1) / (double)p->vpp * x->mean;
   }
   return 0;

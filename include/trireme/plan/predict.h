@@ -117,10 +117,11 @@ typedef struct tr_stage_cut {
   int first, last;
 } tr_stage_cut;
 // Passes of one micro-batch through it, seconds: `input` and `weights` are the halves of the backward pass, with what is
-// recomputed in the first; communication inside the stage is in forward and input. `reduce` sums its gradients over
+// recomputed in the first; communication inside the stage is in forward and input, of which a pair of both hides `beside`
+// (DualPipe). `reduce` sums its gradients over
 // plan->dp x plan->cp ranks.
 typedef struct tr_stage_time {
-  double forward, input, weights, reduce;
+  double forward, input, weights, reduce, beside;
 } tr_stage_time;
 tr_stage_time tr_predict_stage(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                                const tr_stage_cut *cut);
