@@ -172,8 +172,8 @@ double tr__expert_rounds(const tr_plan *p) {
   return p->recompute == TR_PLAN_RECOMPUTE_FULL || p->recompute == TR_PLAN_RECOMPUTE_EXPERTS ? 6 : 4;
 }
 
-// DualPipe's pairs of a forward and a backward pass hide all of it that is no longer than what they compute; the kernels take
-// their share of the processor, DeepSeek's 20 of 132 multiprocessors where the device does not say.
+// DualPipe's pairs of a forward and a backward pass hide all of it that is no longer than what they compute, on processors that are set
+// apart for as long as the pair takes: DeepSeek's 20 of 132 where the device does not say.
 static const double DUAL_SHARE = 0.15;
 static void expert_traffic(const scope *s, double work, tr__layer *out) {
   out->ep = out->beside = 0;
@@ -182,7 +182,8 @@ static void expert_traffic(const scope *s, double work, tr__layer *out) {
   double all = tr__expert_rounds(s->p) * tr__expert_call(s->p, s->w, s->c).seconds;
   out->ep = all * (1 - hidden);
   if (tr__pipe_form_of(s->p) != TR__PIPE_DUAL) return;
-  out->ep = fmax(all - work, 0) + fmin(all, work) * (share > 0 ? share : DUAL_SHARE);
+  double apart = share > 0 ? share : DUAL_SHARE, slower = work * apart / (1 - apart);
+  out->ep = fmin(all, slower + fmax(all - work - slower, 0));
   out->beside = all - out->ep;
 }
 
