@@ -32,7 +32,7 @@ assert steps == sorted(steps) and len(steps) == 5, steps
 for p in found["plans"]:
     assert p["tp"] * p["pp"] * p["dp"] * p["cp"] == 16
     assert abs(sum(p["time_s"].values()) / p["step_s"] - 1) < 1e-9
-    assert p["step_low_s"] < p["step_s"] < p["step_high_s"] and p["memory_bytes"] <= 80e9
+    assert p["step_low_s"] < p["step_s"] < p["step_high_s"] and p["memory_bytes"] <= 80 * 2**30
 END
 
 refused 3 'no plan fits: the smallest lacks' --model llama3-405b --cluster dgx-h100 --devices 8 --batch 64seq

@@ -40,14 +40,14 @@ typedef struct tr_plan {
   int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
   int hides_input_grads; // the backward half of tensor-parallel traffic, beside the weights' gradients (Megatron since 2022)
   int waits;             // for the device after each layer (DeepSpeed's pipelines with recomputation)
-  int gathers_singly; // parameter by parameter, through one port of the host (DeepSpeed of 2021)
+  int gathers_singly;   // parameter by parameter, through one port of the host (DeepSpeed of 2021)
   int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed), not layer by layer
-  int keeps_gathered; // sharded weights stay gathered over the micro-batches of a step
+  int keeps_gathered;   // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
   double update_bytes; // per parameter that the update makes besides, when activations are gone
-  double wire_bytes;                            // of a gradient that is reduced
-  double logit_bytes;                           // per logit, with the loss's copies
-  int64_t offloaded;                            // layers whose activations are in host memory
+  double wire_bytes;   // of a gradient that is reduced
+  double logit_bytes;  // per logit, with the loss's copies
+  int64_t offloaded;   // layers whose activations are in host memory
 } tr_plan;
 
 void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
