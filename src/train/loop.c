@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 256 };
@@ -228,6 +230,13 @@ static tr_status write_settings(const tr__trainer *t) {
   return status;
 }
 
+static void say_stopped(const tr__trainer *t) {
+  atomic_store(t->stopped, 1);
+  if (t->rank == 0)
+    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
+           (long long)t->step);
+}
+
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
@@ -245,9 +254,7 @@ static tr_status train_loop(tr__trainer *t) {
   TR_TRY(tr__profile_end(t));
   TR_TRY(tr__bubble_end(t));
   TR_TRY(tr__memory_end(t));
-  if (stop && t->step < t->plan->steps && t->rank == 0)
-    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
-           (long long)t->step);
+  if (stop && t->step < t->plan->steps) say_stopped(t);
   tr__fault_end(t);
   return TR_OK;
 }
@@ -335,6 +342,24 @@ tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_m
   return tr_launch(&launch, life, user, NULL);
 }
 
+// From the first rank to the last, in a folder that is locked. *stopped outlives ranks that are processes.
+static tr_status run_ranks(const tr_train_plan *plan, const tr_options *options, const char *logs,
+                           _Atomic int *stopped) {
+  struct tr__trace *trace = NULL;
+  tr_status status = tr__trace_create(plan, &trace);
+  if (status == TR_OK) {
+    tr__trainer start = {
+        .plan = plan, .options = options, .trace = trace, .stopped = stopped, .limits = tr__limits_measure(plan)};
+    tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less
+    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
+    status = tr_train_launch(plan, logs, rank_main, &start);
+  }
+  if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
+  if (trace) status = tr__trace_write(trace, status);
+  tr__trace_destroy(trace);
+  return status == TR_OK && atomic_load(stopped) ? TR_PENDING : status;
+}
+
 tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   const char *folder = plan->config->train.folder;
   char logs[4096];
@@ -344,17 +369,10 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   TR_TRY(tr_file_make_folders(logs));
   TR_TRY(lock_folder(plan, &lock));
   remove_leftovers(plan);
-  struct tr__trace *trace = NULL;
-  tr_status status = tr__trace_create(plan, &trace);
-  if (status == TR_OK) {
-    tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
-    tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less
-    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
-    status = tr_train_launch(plan, logs, rank_main, &start);
-  }
-  if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
-  if (trace) status = tr__trace_write(trace, status);
-  tr__trace_destroy(trace);
+  _Atomic int *stopped = mmap(NULL, sizeof *stopped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  tr_status status = stopped == MAP_FAILED ? tr_error(TR_ERR_MEMORY, "no memory that ranks and launcher share")
+                                           : run_ranks(plan, options, logs, stopped);
+  if (stopped != MAP_FAILED) munmap((void *)stopped, sizeof *stopped);
   close(lock);
   return status;
 }
