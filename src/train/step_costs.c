@@ -2,8 +2,8 @@
 // What operations of a pipeline's step took, as costs for the simulator: operations of one rank that do the same to different
 // micro-batches are one class, whose mean is what each of them costs.
 //
-// A reduction waits for the ranks that it sums over, which is no cost of its own: of these the least that was seen counts, and
-// of a message likewise. All places of the pipeline are in one table, so that ranks add theirs up by adding tables.
+// A reduction waits for the ranks that it sums over, which is no cost of its own: of these the least that was seen counts, by
+// any rank where the ranks of a pipeline meet, and of a message likewise. All places of the pipeline are in one table, so that ranks add theirs up by adding tables.
 #include "train/timing_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -77,9 +77,24 @@ int64_t tr__costs_of(const tr__costs *costs, int place, uint32_t op) {
   return sum->count > 0 ? sum->ns / sum->count : 0;
 }
 
+// A sum over the ranks of the pipeline begins, in the simulator, when all are there: it costs what the last to come saw.
+static int64_t meeting_cost(const tr__costs *costs, int role) {
+  int64_t least = INT64_MAX;
+  for (int r = 0; r < costs->plan->mesh.degree[TR_AXIS_PP]; r++) {
+    const tr_program *program = &costs->plan->part[r].program;
+    for (uint32_t i = 0; i < program->nop; i++) {
+      if (program->op[i].kind != TR_OP_REDUCE || program->op[i].role != role) continue;
+      const int64_t ns = tr__costs_of(costs, r, i);
+      if (ns < least) least = ns;
+    }
+  }
+  return least;
+}
+
 static int64_t op_cost(void *user, int rank, uint32_t index, const tr_op *op) {
-  (void)op;
-  return tr__costs_of(user, rank, index);
+  const int meets = op->kind == TR_OP_REDUCE &&
+                    (op->role == TR_ROLE_LOSS || op->role == TR_ROLE_SQUARES || op->role == TR_ROLE_TIED);
+  return meets ? meeting_cost(user, op->role) : tr__costs_of(user, rank, index);
 }
 
 // The least that a message was seen to take, of any two places.
@@ -103,38 +118,6 @@ static int64_t kernel_cost(void *user, int rank, uint32_t index, const tr_op *op
   return sum->count > 0 ? sum->kernels / sum->count : 0;
 }
 
-// The place of the sum of squares, for which all ranks of a pipeline wait; the program's end where there is none.
-static uint32_t meeting_of(const tr_program *program) {
-  uint32_t i = 0;
-  while (i < program->nop && (program->op[i].kind != TR_OP_REDUCE || program->op[i].role != TR_ROLE_SQUARES)) i++;
-  return i;
-}
-
-// The simulator has a reduction end on every rank for itself. Here what follows the sum of squares (norm, updates) is moved to
-// where the last rank ends that.
-static void meet(const tr_train_plan *plan, tr_sim_result *result) {
-  int64_t met = 0, busy = 0;
-  result->makespan = 0;
-  for (int r = 0; r < result->p; r++) {
-    const tr_program *program = &plan->part[r].program;
-    uint32_t at = meeting_of(program);
-    if (at < program->nop && result->event[r][at].end > met) met = result->event[r][at].end;
-  }
-  for (int r = 0; r < result->p; r++) {
-    const tr_program *program = &plan->part[r].program;
-    uint32_t at = meeting_of(program);
-    int64_t later = at < program->nop ? met - result->event[r][at].end : 0;
-    for (uint32_t i = at; i < program->nop; i++) {
-      result->event[r][i].begin += later;
-      result->event[r][i].end += later;
-    }
-    for (uint32_t i = 0; i < program->nop; i++)
-      if (result->event[r][i].end > result->makespan) result->makespan = result->event[r][i].end;
-    busy += result->rank[r].busy;
-  }
-  if (result->makespan > 0) result->bubble = 1 - (double)busy / ((double)result->p * (double)result->makespan);
-}
-
 static tr_status simulate(tr__costs *costs, const tr_sim_costs *sim, tr_sim_result *out) {
   const tr_train_plan *plan = costs->plan;
   const int pp = plan->mesh.degree[TR_AXIS_PP];
@@ -143,7 +126,6 @@ static tr_status simulate(tr__costs *costs, const tr_sim_costs *sim, tr_sim_resu
   for (int r = 0; r < pp; r++) program[r] = &plan->part[r].program;
   tr_status status = tr_sim_run(program, pp, sim, out);
   free(program);
-  if (status == TR_OK) meet(plan, out);
   return status;
 }
 
