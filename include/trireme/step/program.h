@@ -85,6 +85,14 @@ typedef struct tr_op {
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
 
+// Which queue of its rank an operation stands in: the compute lane, or one of the communication lane's (see below).
+enum { TR_QUEUE_COMPUTE, TR_QUEUE_COLLECTIVES, TR_QUEUE_EXCHANGES, TR_QUEUE_RINGS }; // the last: of ring 0, then 1, ...
+static inline uint32_t tr_op_queue(const tr_op *op) {
+  if (op->lane == TR_LANE_COMPUTE) return TR_QUEUE_COMPUTE;
+  if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return TR_QUEUE_RINGS + (uint32_t)op->ring;
+  return op->kind <= TR_OP_X ? TR_QUEUE_EXCHANGES : TR_QUEUE_COLLECTIVES;
+}
+
 typedef struct tr_edge {
   uint32_t op;
   int32_t step_offset;
@@ -107,7 +115,7 @@ typedef struct tr_step_model {
   const int *unit_chunk_piece;
   const int *tied; // [ntied] units with a parameter that a stage on another rank has too (TR_ROLE_TIED)
   int ntied, ncomm;
-  const int *comm_piece;  // [ncomm] ascending: pieces that communicate; between them the halves of an X alternate
+  const int *comm_piece;  // [ncomm] ascending: pieces that exchange; between them the halves of an X alternate
   const tr_step_use *use; // [chunks] NULL: everything is read until W
 } tr_step_model;
 
@@ -186,8 +194,8 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 // One rank's program of a pipeline (schedule.h): its passes in the schedule's order; after each pass SENDs of what its
 // neighbours wait for; REDUCE of a bucket right after its last weight gradient; LOSS, SQUARES, NORM, UPDATE, PUBLISH.
 //
-// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), and
-// all other operations together are one (collectives). An operation may start when those before it in its queue have started
+// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), pieces
+// that exchange are one, and all other operations together are one (collectives). An operation may start when those before it in its queue have started
 // (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list. That place
 // is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
 // once, in one walk over all ranks' passes. So nothing waits for ever, even if channels hold nothing.
