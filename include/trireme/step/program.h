@@ -226,17 +226,10 @@ tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const
                                     const int *chunk_piece, const tr_step_options *options, tr_program *out);
 // All ranks' programs without a model, in one walk: out[p].
 tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out);
-// One micro-batch, forward only, through all stages (map `both`: of direction 0). Chunks and rings have the same numbers as in
-// the rank's training program.
-tr_status tr_program_build_eval_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
-                                         const int *chunk_piece, tr_program *out);
 // Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
 // ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is read before it is written or
 // written before its last reader. TR_ERR_PLAN names the rank and operation, and what every blocked rank waits for.
 tr_status tr_program_check_pipeline(const tr_program *const *program, int p, int capacity);
-
-// Forward only: one micro-batch.
-tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
 
 // Prove a training step's program of one rank, with a model: every piece of every micro-batch forward exactly once before its
