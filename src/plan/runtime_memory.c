@@ -137,11 +137,12 @@ static void add_up(const tr_runtime_plan *p, const tr_runtime_part *part, const 
                [TR_ITEM_STATES] = s.master + s.moments,
                [TR_ITEM_ACTIVATIONS] = kept + again,
                [TR_ITEM_BUFFERS] = s.squares + small + messages + handed + temporaries + scratch}};
-  exchanged = tr_model_exchanges(part->model) ? kept + handed + again + temporaries : 0; // values, in the shared arena then
+  exchanged =
+      tr_model_exchanges(part->model) ? kept + handed + again + temporaries : 0; // values, in the shared arena then
   out->shared = (s.wire ? s.wire : s.gradients) + small + messages + exchanged;
   out->host = shares ? once : 0;
-  out->own = (shares ? 0 : once) + (s.wire ? s.gradients : 0) + kept + handed + again + temporaries + scratch -
-             exchanged;
+  out->own =
+      (shares ? 0 : once) + (s.wire ? s.gradients : 0) + kept + handed + again + temporaries + scratch - exchanged;
 }
 
 tr_status tr_runtime_memory_of(const tr_runtime_plan *p, int place, tr_runtime_memory *out) {

@@ -73,7 +73,8 @@ static tr_status bind_values(tr_run *run, const tr_run_memory *need, tr_arena *a
   if (!run->area[TR_PLACE_TEMPORARY]) return TR_ERR_MEMORY;
   bind_slots(run, slots);
   run->beside = need->temporaries > run->plan.area[TR_PLACE_TEMPORARY] ? run->plan.area[TR_PLACE_TEMPORARY] : 0;
-  if (arena != &run->memory) memset(slots, 0, tr__run_values_bytes(need)); // private pages are touched with all others
+  if (arena != &run->memory)
+    memset(slots, 0, tr__run_values_bytes(need)); // private pages are touched with all others
   return TR_OK;
 }
 

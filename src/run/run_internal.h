@@ -127,8 +127,8 @@ void tr__run_pack(tr_run *run, int unit);                 // this rank's parts o
 size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out); // how many
 int tr__run_shares_state(const tr_run_options *o, int ngrad);
-int tr__run_values_travel(const tr_run_options *o);        // values lie in the shared arena, too
-size_t tr__run_values_bytes(const tr_run_memory *need);     // but those in rings
+int tr__run_values_travel(const tr_run_options *o);     // values lie in the shared arena, too
+size_t tr__run_values_bytes(const tr_run_memory *need); // but those in rings
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad);
 size_t tr__run_sums_bytes(int ngrad);
 size_t tr__run_norms_bytes(const tr_run_options *o);

@@ -29,7 +29,8 @@ int tr__run_shares_state(const tr_run_options *o, int nshare) { return o->progra
 int tr__run_values_travel(const tr_run_options *o) { return o->program && tr_model_exchanges(o->model); }
 
 size_t tr__run_values_bytes(const tr_run_memory *need) {
-  return tr_arena_rounded(need->activations) + tr_arena_rounded(need->recompute) + tr_arena_rounded(need->temporaries);
+  return tr_arena_rounded(need->activations) + tr_arena_rounded(need->recompute) +
+         tr_arena_rounded(need->temporaries);
 }
 
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad) {

@@ -64,8 +64,8 @@ tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout,
                              .tied = calloc((size_t)tr_model_params(model) + 1, sizeof *out->tied),
                              .comm_piece = calloc((size_t)tr_model_pieces(model), sizeof *out->comm_piece),
                              .use = calloc(nrange, sizeof *out->use)};
-  int works = out->unit_last_piece && out->unit_chunk_piece && out->chunk_piece && out->tied && out->comm_piece &&
-              out->use;
+  int works =
+      out->unit_last_piece && out->unit_chunk_piece && out->chunk_piece && out->tied && out->comm_piece && out->use;
   if (works) fill(model, layout, &facts, out);
   tr_value_facts_free(&facts);
   if (works) return TR_OK;

@@ -176,7 +176,8 @@ static inline int ex_layer(const ex_builder *b, int x) {
   int sent = ex_swapped(b, "dispatch", ex_linear(b, "mix", c->width, c->width, norm));
   int up = ex_linear(b, "up", c->width, c->hidden, sent), act = ex_value(b, "act", c->hidden);
   tr_piece_gelu(b->model, ex_name(b, "act", name), up, act);
-  int back = ex_swapped(b, "combine", ex_linear(b, "down", c->hidden, c->width, act)), out = ex_value(b, "sum", c->width);
+  int back = ex_swapped(b, "combine", ex_linear(b, "down", c->hidden, c->width, act)),
+      out = ex_value(b, "sum", c->width);
   tr_piece_residual(b->model, ex_name(b, "sum", name), 0, x, back, out);
   return out;
 }

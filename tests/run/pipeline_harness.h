@@ -181,7 +181,8 @@ static inline void ph_options(ph_rank *r) {
 static inline tr_status ph_open(const ph_case *c, tr_comm *comm, ph_rank *r) {
   *r = (ph_rank){.c = c, .comm = comm, .rows = calloc(RH_MICRO, sizeof *r->rows)};
   tr_schedule_spec spec = {.name = c->schedule, .p = c->p, .m = c->run.micro, .v = c->v, .group = c->group};
-  TR_TRY(c->tokens ? tr_schedule_parse(c->schedule, c->tokens, &r->schedule) : tr_schedule_build(&spec, &r->schedule));
+  TR_TRY(c->tokens ? tr_schedule_parse(c->schedule, c->tokens, &r->schedule)
+                   : tr_schedule_build(&spec, &r->schedule));
   TR_TRY(rh_model(&c->run, &r->whole));
   TR_TRY(tr_layout_build(r->whole, &r->whole_layout));
   TR_TRY(ph_groups(r));

@@ -191,7 +191,8 @@ static tr_status late_main(tr_comm *comm, void *user) {
   tr_step_result done;
   TR_TRY(ph_open(&l->c, comm, &r));
   tr_run_destroy(r.run);
-  if (tr_comm_rank(comm) == l->culprit) r.options.observer[r.options.nobserver++] = (tr_run_observer){.op_begin = hang};
+  if (tr_comm_rank(comm) == l->culprit)
+    r.options.observer[r.options.nobserver++] = (tr_run_observer){.op_begin = hang};
   TR_TRY(tr_run_create(&r.options, &r.run));
   tr_status status = tr_run_init_weights(r.run, 5);
   for (int step = 0; step < 3 && status == TR_OK; step++) {
@@ -221,7 +222,8 @@ static tr_status refused_main(tr_comm *comm, void *user) {
   tr_run *run;
   TR_TRY(ph_open(c, comm, &r));
   for (uint32_t i = 0; i < r.program.nop; i++)
-    if (tr_op_queue(&r.program.op[i]) == TR_QUEUE_EXCHANGES) r.program.op[i].piece_begin--, r.program.op[i].piece_end--;
+    if (tr_op_queue(&r.program.op[i]) == TR_QUEUE_EXCHANGES)
+      r.program.op[i].piece_begin--, r.program.op[i].piece_end--;
   assert_int_equal(tr_run_create(&r.options, &run), TR_ERR_PLAN);
   assert_non_null(strstr(tr_status_text(), "which exchanges nothing"));
   ph_close(&r);

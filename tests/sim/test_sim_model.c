@@ -194,7 +194,9 @@ static int64_t exchange_cost(void *user, int rank, uint32_t index, const tr_op *
   (void)rank;
   (void)index;
   for (uint32_t i = op->piece_begin; op->kind <= TR_OP_W && i < op->piece_end; i++)
-    ticks += i % PIECES != MIDDLE ? PIECE_TICKS * (op->kind == TR_OP_B ? 2 : 1) : op->kind != TR_OP_W ? e->exchange : 0;
+    ticks += i % PIECES != MIDDLE  ? PIECE_TICKS * (op->kind == TR_OP_B ? 2 : 1)
+             : op->kind != TR_OP_W ? e->exchange
+                                   : 0;
   return ticks;
 }
 
@@ -207,7 +209,8 @@ static int64_t makespan_of(exchanging *e, int two_lanes, int64_t exchange) {
   e->part.model.comm_piece = e->comm_piece;
   e->part.model.ncomm = two_lanes ? 2 : 0;
   assert_int_equal(
-      tr_program_build_pipeline(&e->schedule, 0, &e->part.model, e->part.chunk_piece, &options, &e->part.program), TR_OK);
+      tr_program_build_pipeline(&e->schedule, 0, &e->part.model, e->part.chunk_piece, &options, &e->part.program),
+      TR_OK);
   e->apart = 0;
   for (uint32_t i = 0; i < program->nop; i++)
     e->apart += program->op[i].lane == TR_LANE_COMPUTE && program->op[i].kind < TR_OP_W &&

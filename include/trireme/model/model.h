@@ -70,7 +70,8 @@ typedef struct tr_piece_call {
   float *logits;      // generating: the head writes the last row's logits here; NULL otherwise
   int64_t length;     // generating: tokens of the sequence once all appended ones are through; 0: as positions say
   tr_group *peers;    // pieces that exchange: the ranks that do so with each other; NULL: this rank alone
-  tr_request **request; // pieces that exchange: where what has been started is to be told; NULL: block until it has ended
+  tr_request *
+      *request; // pieces that exchange: where what has been started is to be told; NULL: block until it has ended
 } tr_piece_call;
 
 // The functions of a kind of piece. backward_input of the last piece (the loss) starts the backward pass.

@@ -57,9 +57,10 @@ typedef struct tr_run_options {
   tr_group *share; // with `zero` 1: of those, ranks that have the state together, on one machine; NULL: all of them
   tr_group *pp;    // ranks of the pipeline, in its order; NULL: one
   tr_group *tied;  // ranks with a copy of a parameter that this rank shares with another stage; NULL: it shares none
-  tr_group *peers; // ranks that pieces exchange with, for nothing else; NULL: this rank alone, where an exchange is a copy
-  tr_dtype type;   // of activations and working weights
-  int64_t rows;    // most rows in a micro-batch
+  tr_group
+      *peers; // ranks that pieces exchange with, for nothing else; NULL: this rank alone, where an exchange is a copy
+  tr_dtype type;          // of activations and working weights
+  int64_t rows;           // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
   tr_recompute recompute; // whose ranges are in the program

@@ -86,7 +86,12 @@ typedef struct tr_op {
 } tr_op;
 
 // Which queue of its rank an operation stands in: the compute lane, or one of the communication lane's (see below).
-enum { TR_QUEUE_COMPUTE, TR_QUEUE_COLLECTIVES, TR_QUEUE_EXCHANGES, TR_QUEUE_RINGS }; // the last: of ring 0, then 1, ...
+enum {
+  TR_QUEUE_COMPUTE,
+  TR_QUEUE_COLLECTIVES,
+  TR_QUEUE_EXCHANGES,
+  TR_QUEUE_RINGS
+}; // the last: of ring 0, then 1, ...
 static inline uint32_t tr_op_queue(const tr_op *op) {
   if (op->lane == TR_LANE_COMPUTE) return TR_QUEUE_COMPUTE;
   if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return TR_QUEUE_RINGS + (uint32_t)op->ring;
