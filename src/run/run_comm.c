@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The communication lane. It is several queues: collectives, which all ranks of a group start in the same order, pieces that
-// exchange, and the messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as soon as
-// what it waits for is done, the next one when all its exchanges have started; what has started ends in any order.
+// exchange, and the messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as
+// soon as what it waits for is done, the next one when all that the head consists of has started; what has started ends in any order.
 //
 // Whoever waits for an operation that has not started yet waits for what holds it up, which is under way: passes are done in
 // order by the one who waits, so nothing waits for those.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // Programs that are lowered with a model: cut into pieces, with rings of few slots, sums and updates, they take as long as
-// their schedule; what all ranks reach together starts when the last is there; sums of gradients stand beside passes; what the halves
-// of a pair exchange stands beside the other half.
+// their schedule; what all ranks reach together starts when the last is there; sums of gradients stand beside passes; what the
+// halves of a pair exchange stands beside the other half.
 #include "sim/sim_case.h"
 
 enum { PIECES = 3, MOST_CHUNKS = 4, MOST_RANKS = 8, PIECE_TICKS = 5 };

@@ -199,10 +199,10 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 // One rank's program of a pipeline (schedule.h): its passes in the schedule's order; after each pass SENDs of what its
 // neighbours wait for; REDUCE of a bucket right after its last weight gradient; LOSS, SQUARES, NORM, UPDATE, PUBLISH.
 //
-// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), pieces
-// that exchange are one, and all other operations together are one (collectives). An operation may start when those before it in its queue have started
-// (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list. That place
-// is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
+// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), pieces that
+// exchange are one, and all other operations together are one (collectives). An operation may start when those before it in its
+// queue have started (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list.
+// That place is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
 // once, in one walk over all ranks' passes. So nothing waits for ever, even if channels hold nothing.
 //
 // Rings. A slot of an entering ring is taken from the start of RECV to the end of the last pass that reads it (`use`), and RECV
