@@ -3,8 +3,9 @@
 // follow each other. Two ranks, one per host; each has the whole model of exchange_model.h, in the two stages of schedule
 // dualpipev, and swaps rows with the other around its products.
 //
-//   exchange_overlap BYTES_PER_SECOND     started by mpirun (hosts.sh); the rate of the link, from which work gets its length: half
-//                                         as long again as what an exchange takes
+//   exchange_overlap BYTES_PER_SECOND rest|spin     started by mpirun (hosts.sh); the rate of the link, from which work gets its
+//                                                   length: half as long again as what an exchange takes. It rests, as if something
+//                                                   else computed, or keeps the processor busy
 //
 // Four ways: the halves of pairs beside each other or not, with the link or with copies in its place, which is what the rest takes.
 // What a way's pairs take is measured from the first operation of a row of pairs to the start of what follows; the fastest of some
@@ -157,7 +158,7 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   ph_case c = *(const ph_case *)user;
   way w[] = {{.name = "apart.copies"}, {.name = "apart"}, {.name = "beside.copies"}, {.name = "beside"}};
   int64_t exchange = 0;
-  TR_TRY(tr_group_broadcast(tr_comm_world(comm), &model_config.loops, 1, TR_I64, 0, NULL)); // by one rank's clock
+  TR_TRY(tr_group_broadcast(tr_comm_world(comm), &model_config.amount, 1, TR_I64, 0, NULL)); // by one rank's clock
   c.one_lane = 1;
   TR_TRY(measure(&c, comm, &w[0], &w[1], &exchange));
   c.one_lane = 0;
@@ -175,7 +176,7 @@ static int64_t loops_of(double seconds) {
   int64_t least = INT64_MAX;
   for (int i = 0; i < TRIES; i++) {
     int64_t begin = tr_clock_ns();
-    ex_spend(TRY);
+    ex_spin(TRY);
     int64_t took = tr_clock_ns() - begin;
     if (took < least) least = took;
   }
@@ -183,21 +184,24 @@ static int64_t loops_of(double seconds) {
 }
 
 int main(int argc, char **argv) {
-  const double rate = argc == 2 ? strtod(argv[1], NULL) : 0;
+  const double rate = argc == 3 ? strtod(argv[1], NULL) : 0, seconds = longer * ROWS * WIDTH * sizeof(float) / rate;
   if (!(rate > 0)) {
-    fprintf(stderr, "usage: exchange_overlap BYTES_PER_SECOND, started as two ranks\n");
+    fprintf(stderr, "usage: exchange_overlap BYTES_PER_SECOND rest|spin, started as two ranks\n");
     return 2;
   }
   ph_case c = ph_default("dualpipev", 1, 2, MICRO);
   tr_launch_options launch;
   model_config.positions = RH_POSITIONS;
-  model_config.loops = loops_of(longer * ROWS * WIDTH * sizeof(float) / rate);
+  const int rests = strcmp(argv[2], "rest") == 0;
+  model_config.spend = rests ? ex_rest : ex_spin;
+  model_config.amount = rests ? (int64_t)(seconds * 1e9) : loops_of(seconds);
   c.exchange = 1;
   c.run.model = make_model;
   c.run.full = 1;
   c.run.sequences = 2 * MICRO * SEQUENCES;
   c.run.lr = 1e-3;
   c.run.kernels = tr_kernels_cpu();
+  c.run.mode = TR_LAUNCH_PROCESSES;
   ph_launch_options(&c, &launch);
   launch.arena_nbyte = (size_t)64 << 20;
   if (tr_launch(&launch, rank_main, &c, NULL) == TR_OK) return 0;

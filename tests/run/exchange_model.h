@@ -12,6 +12,7 @@
 #ifndef TRIREME_TESTS_RUN_EXCHANGE_MODEL_H
 #define TRIREME_TESTS_RUN_EXCHANGE_MODEL_H
 
+#include "trireme/base/clock.h"
 #include "trireme/model/model.h"
 #include "trireme/model/piece.h"
 #include <stdio.h>
@@ -20,8 +21,10 @@
 typedef struct ex_config {
   int layers;
   int64_t width, hidden, vocab, positions;
-  int64_t rows;  // of every micro-batch that is exchanged
-  int64_t loops; // of work forward; twice as many backward; 0: no such pieces
+  int64_t rows; // of every micro-batch that is exchanged
+  // Work forward, and twice as much backward; NULL: no such pieces.
+  void (*spend)(int64_t amount);
+  int64_t amount;
 } ex_config;
 
 // ---- the piece
@@ -69,28 +72,32 @@ static inline void ex_add_swap(tr_model *model, const char *name, const ex_confi
 // ---- work
 
 typedef struct ex_work {
-  int64_t width, loops;
+  int64_t width, amount;
+  void (*spend)(int64_t amount);
 } ex_work;
 
-static inline void ex_spend(int64_t loops) {
-  volatile double result;
-  double a = 1;
+// The processor computes, so many loops of it.
+static inline void ex_spin(int64_t loops) {
+  volatile double seen = 2; // or the compiler would know what comes out
+  double a = seen;
   for (int64_t i = 0; i < loops; i++) a = a * 0.999 + 0.001;
-  result = a;
-  (void)result;
+  seen = a;
 }
+
+// Something else computes for so many nanoseconds, and the processor waits for it.
+static inline void ex_rest(int64_t ns) { tr_clock_sleep_ns(ns); }
 
 static inline tr_status ex_work_forward(const tr_piece_call *c) {
   const ex_work *work = c->piece->config;
   memcpy(c->out[0], c->in[0], (size_t)(c->input->rows * work->width) * tr_dtype_size(c->type));
-  ex_spend(work->loops);
+  work->spend(work->amount);
   return TR_OK;
 }
 
 static inline tr_status ex_work_backward(const tr_piece_call *c) {
   const ex_work *work = c->piece->config;
   memcpy(c->din[0], c->dout[0], (size_t)(c->input->rows * work->width) * tr_dtype_size(c->type));
-  ex_spend(2 * work->loops);
+  work->spend(2 * work->amount);
   return TR_OK;
 }
 
@@ -98,7 +105,7 @@ static const tr_piece_ops ex_work_ops = {
     .kind = "work", .forward = ex_work_forward, .backward_input = ex_work_backward};
 
 static inline void ex_add_work(tr_model *model, const char *name, const ex_config *c, int x, int y) {
-  const ex_work work = {.width = c->width, .loops = c->loops};
+  const ex_work work = {.width = c->width, .amount = c->amount, .spend = c->spend};
   tr_piece piece = {.name = name,
                     .ops = &ex_work_ops,
                     .unit = -1,
@@ -130,7 +137,7 @@ static inline int ex_param(const ex_builder *b, const char *what, int64_t rows, 
                 .shape = tr_shape_make(columns ? 2 : 1, (const int64_t[]){rows, columns}),
                 .role = columns ? TR_ROLE_MATRIX : TR_ROLE_NORM,
                 .init = columns ? TR_INIT_NORMAL : TR_INIT_ONES,
-                .std = 0.3};
+                .std = 0.2};
   return tr_model_add_param(b->model, b->unit, &p);
 }
 
@@ -153,7 +160,7 @@ static inline int ex_linear(const ex_builder *b, const char *what, int64_t in, i
 
 static inline int ex_worked(const ex_builder *b, const char *what, int x) {
   char name[64], work[32];
-  if (b->c->loops == 0) return x;
+  if (!b->c->spend) return x;
   snprintf(work, sizeof work, "%s.work", what);
   int y = ex_value(b, work, b->c->width);
   ex_add_work(b->model, ex_name(b, work, name), b->c, x, y);
