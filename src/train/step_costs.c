@@ -11,7 +11,7 @@
 static int same_class(const tr_op *a, const tr_op *b) {
   return a->kind == b->kind && a->role == b->role && a->stage == b->stage && a->back_stage == b->back_stage &&
          a->piece_begin == b->piece_begin && a->piece_end == b->piece_end && a->unit_begin == b->unit_begin &&
-         a->unit_end == b->unit_end && a->chunk == b->chunk;
+         a->unit_end == b->unit_end && a->chunk == b->chunk && a->lane == b->lane;
 }
 
 // Classes in the order in which their first operation comes. `example` has room for all operations.
