@@ -2,8 +2,8 @@
 // What operations of a pipeline's step took, as costs for the simulator: operations of one rank that do the same to different
 // micro-batches are one class, whose mean is what each of them costs.
 //
-// A reduction waits for the ranks that it sums over, which is no cost of its own: of these the least that was seen counts, by
-// any rank where the ranks of a pipeline meet, and of a message likewise. All places of the pipeline are in one table, so that ranks add theirs up by adding tables.
+// A reduction waits for the ranks that it sums over, which is no cost of its own: of these the least that was seen counts, and
+// of a message likewise. All places of the pipeline are in one table, so that ranks add theirs up by adding tables.
 #include "train/timing_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -77,24 +77,9 @@ int64_t tr__costs_of(const tr__costs *costs, int place, uint32_t op) {
   return sum->count > 0 ? sum->ns / sum->count : 0;
 }
 
-// A sum over the ranks of the pipeline begins, in the simulator, when all are there: it costs what the last to come saw.
-static int64_t meeting_cost(const tr__costs *costs, int role) {
-  int64_t least = INT64_MAX;
-  for (int r = 0; r < costs->plan->mesh.degree[TR_AXIS_PP]; r++) {
-    const tr_program *program = &costs->plan->part[r].program;
-    for (uint32_t i = 0; i < program->nop; i++) {
-      if (program->op[i].kind != TR_OP_REDUCE || program->op[i].role != role) continue;
-      const int64_t ns = tr__costs_of(costs, r, i);
-      if (ns < least) least = ns;
-    }
-  }
-  return least;
-}
-
 static int64_t op_cost(void *user, int rank, uint32_t index, const tr_op *op) {
-  const int meets = op->kind == TR_OP_REDUCE &&
-                    (op->role == TR_ROLE_LOSS || op->role == TR_ROLE_SQUARES || op->role == TR_ROLE_TIED);
-  return meets ? meeting_cost(user, op->role) : tr__costs_of(user, rank, index);
+  (void)op;
+  return tr__costs_of(user, rank, index);
 }
 
 // The least that a message was seen to take, of any two places.
