@@ -131,14 +131,12 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
   int64_t ranks = plan->config->run.ranks;
   int cores = tr_cpu_count();
   print_rate_notes(plan, out);
-  if (plan->local < ranks && plan->config->parallel.zero && tr__plan_can_share(plan))
+  if (plan->local < ranks && plan->config->parallel.zero)
     tr_text_append(out,
                    "note    ranks are on several hosts: each host has one copy of weights and optimizer state%s\n",
-                   plan->local > 1 ? " for all its ranks" : "");
-  if (plan->config->parallel.zero && !tr__plan_can_share(plan))
-    tr_text_append(
-        out, "note    a pipeline over several hosts: each rank keeps weights and optimizer state of its own, as with "
-             "parallel.zero=0\n");
+                   plan->schedule.p > 1 ? " for all its ranks with the same stages"
+                   : plan->local > 1    ? " for all its ranks"
+                                        : "");
   if (plan->place.size == 0 && ranks * plan->nthread > cores)
     tr_text_append(out, "note    %lld rank%s x %d thread%s on %d core%s: %s take turns\n", (long long)ranks,
                    plural(ranks), plan->nthread, plural(plan->nthread), cores, plural(cores),

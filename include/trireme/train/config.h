@@ -128,8 +128,10 @@ typedef struct tr_train_part {
   tr_step_options step;        // the plan's, with
   tr_step_range *recompute;    // [step.nrecompute]
   tr_program program;
-  size_t rank_nbyte, arena_nbyte, once_nbyte; // predicted, as the plan's, of one such rank
-  size_t even_nbyte;                          // rank_nbyte without its share of a checkpoint
+  size_t rank_nbyte, arena_nbyte; // predicted, as the plan's, of one such rank
+  size_t once_nbyte;              // of the state, once for those that have it together on a host; 0: parallel.zero=0
+  size_t alone_nbyte;             // the same of a rank that has it for itself on its host, in private memory
+  size_t even_nbyte;              // rank_nbyte without that and without its share of a checkpoint
 } tr_train_part;
 
 // What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
