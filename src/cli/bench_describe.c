@@ -28,10 +28,10 @@ static const shape shapes[] = {
     {"llama", 256, 4, 4, 704, 2048, 128, 2},    {"llama", 384, 6, 2, 1024, 512, 512, 1},
     {"llama", 768, 12, 12, 2048, 4096, 128, 1},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, ACCUMULATION = 2, CALLS = 4096, ROWS = 256 };
+enum { SHAPES = sizeof shapes / sizeof *shapes, ACCUMULATION = 2, CALLS = 4096, ROWS = 1024 };
 static const double measured_seconds = 0.25;
 
-// A call that was seen: what it had to do and what it took. `whole`: of the step that it was in.
+// A call that was seen: what it had to do and what it took, and by what its error counts.
 typedef struct call {
   char kind[TR_KERNEL_KIND];
   tr_kernel_pass pass;

@@ -310,6 +310,7 @@ tr_status tr__plan_case_load(const char *command, int argc, char **argv, int *as
   tr_status status = table ? tr_options_create(table, n, &file, &options)
                            : tr_error(TR_ERR_MEMORY, "no memory for a table of settings");
   if (status == TR_OK) status = tr__cli_settings(command, options, argc, argv, flags, 1, NULL);
+  if (status == TR_OK) status = tr_train_settle(&file.train, options);
   if (status == TR_OK) status = settle(&file, options, out);
   tr_options_destroy(options);
   free(table);

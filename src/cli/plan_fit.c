@@ -48,7 +48,7 @@ static tr_status print_help(void) {
       "  --model M        a preset, a config.json or a folder; may be repeated (all presets)\n"
       "  --batch TOKENS   of a step, or sequences as in 1024seq (a sequence per device)\n"
       "  --seq S          tokens per sequence (4096)\n"
-      "  --devices N      use N of the cluster's devices\n"
+      "  --devices N      use N of the cluster's devices (all)\n"
       "  --precision P    bf16 (default) or fp8\n"
       "  --json           one JSON object\n\n"
       "examples:\n"

@@ -23,7 +23,7 @@ static void print_help(void) {
       "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
       "  --batch TOKENS   tokens per step, as in 4M or 4Mi (M is a million), or sequences, as in 1024seq\n"
       "  --seq S          tokens per sequence (default 4096)\n"
-      "  --devices N      use N of the cluster's devices\n"
+      "  --devices N      use N of the cluster's devices (all)\n"
       "  --precision P    bf16 (default) or fp8\n"
       "  --top K          how many plans to show (default 5)\n"
       "  --each           every plan for itself; else the best of those alike in tp, pp and ep stands for the "

@@ -33,6 +33,7 @@ tr_status tr__plan_scaling(int argc, char **argv);
 tr_status tr__plan_search(int argc, char **argv);
 tr_status tr__plan_stage_table(int argc, char **argv);
 tr_status tr__plan_sync(int argc, char **argv);
+tr_status tr__plan_train(int argc, char **argv);
 tr_status tr__plan_tree(int argc, char **argv);
 tr_status tr__plan_utilisation(int argc, char **argv);
 tr_status tr__plan_what_if(int argc, char **argv);

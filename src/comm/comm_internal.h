@@ -163,6 +163,7 @@ typedef struct tr__hosts {
   int count, own, nlocal;              // hosts of the job; this one's number; ranks on it
   int joined;                          // others have started the ranks
   int compare;                         // groups over hosts compare their ranks' calls (compare.c)
+  int64_t least;                       // of all ranks' options.offer
   int16_t of[TR__RANKS];               // host of each rank
   int16_t local[TR__RANKS];            // number of each rank among those of its host
   int32_t pid[TR__RANKS];              // of ranks that others have started
