@@ -3,7 +3,7 @@
 # tier: full
 # timeout: 300
 # alone: it is about what two ranks and a relay do at the same time
-# Exchanges between two hosts beside the other half of an overlapped pair (tests/net/exchange_overlap.c): where work takes longer
+# Exchanges between two hosts beside the other half of an overlapped pair (tests/run/exchange_overlap.c): where work takes longer
 # than they do, at least four fifths of the time that they take when passes follow each other is gone. Both are measured over a link
 # that is far slower than the machine; no time is set against the machine's speed.
 . "$(dirname "$0")/lib.sh"
