@@ -7,8 +7,8 @@ plan_self.py [TRIREME] [--cluster FILE.yaml] [--rounds 2] [--only WORDS] [--no-m
 Without --cluster, `trireme bench --write` describes the machine first. Each plan is then predicted and trained for some steps, the
 first left out, in windows of about a second; the median window of all rounds counts, "least" is the fastest. Another short run's
 memory is looked at as memory.py does. An error is predicted / measured - 1. Exit code 9: a time is off by more than 10 %, or a memory by
-more than 2 %. --only gpt2-char,pp=2 chooses the plans in whose line one of the words occurs. Needs nothing but Python and Linux,
-ranks x threads cores, and nobody else on them.
+more than 2 %. --only gpt2-char,pp=2 chooses the plans in whose line one of the words occurs; --rounds 0 leaves times out. Needs
+nothing but Python and Linux, two cores, and nobody else on them.
 """
 import argparse
 import json
@@ -107,11 +107,12 @@ def memory_at_rest(options, line, text, known):
 
 
 def print_row(row):
-    memory = f"{row['predicted_bytes'] / 2**20:9.1f}"
+    time = memory = f"{'-':>10} {'-':>10} {'-':>8}"
+    if "measured_s" in row:
+        time = f"{1e3 * row['measured_s']:10.2f} {1e3 * row['least_s']:10.2f} {100 * row['time_error']:+7.1f}%"
     if "measured_bytes" in row:
-        memory += f" {row['measured_bytes'] / 2**20:9.1f} {100 * row['memory_error']:+7.2f}%"
-    print(f"{row['plan']:58} {1e3 * row['predicted_s']:10.2f} {1e3 * row['measured_s']:10.2f} {1e3 * row['least_s']:10.2f} "
-          f"{100 * row['time_error']:+7.1f}% {memory}", flush=True)
+        memory = f"{row['measured_bytes'] / 2**20:10.1f} {100 * row['memory_error']:+7.2f}%"
+    print(f"{row['plan']:58} {1e3 * row['predicted_s']:10.2f} {time} {row['predicted_bytes'] / 2**20:10.1f} {memory}", flush=True)
 
 
 def summary(rows, key, mark, what):
@@ -135,8 +136,9 @@ def measure(options, lines, text, cluster):
         for line, row in zip(lines, rows):
             seen[line] += windows(options, settings_of(line, text), row["predicted_s"])
     for line, row in zip(lines, rows):
-        row["measured_s"], row["least_s"] = statistics.median(seen[line]), min(seen[line])
-        row["time_error"] = row["predicted_s"] / row["measured_s"] - 1
+        if seen[line]:
+            row["measured_s"], row["least_s"] = statistics.median(seen[line]), min(seen[line])
+            row["time_error"] = row["predicted_s"] / row["measured_s"] - 1
         if not options.no_memory:
             row["measured_bytes"] = memory_at_work(options, settings_of(line, text)) - memory_at_rest(options, line, text, rest)
             row["memory_error"] = row["predicted_bytes"] / row["measured_bytes"] - 1
@@ -165,7 +167,7 @@ def main():
         if not options.cluster:
             print(output([options.trireme, "bench", "--write", cluster]))
         print(f"{'plan: model, type, layout, sequence, micro, passes':58} {'predicted':>10} {'measured':>10} {'least':>10} "
-              f"{'off':>8} {'predicted':>9} {'measured':>9} {'off':>8}   ms; MiB")
+              f"{'off':>8} {'predicted':>10} {'measured':>10} {'off':>8}   ms; MiB")
         rows = measure(options, lines, text, cluster)
     good = summary(rows, "time_error", TIME_MARK, "step time")
     good &= summary(rows, "memory_error", MEMORY_MARK, "memory")
