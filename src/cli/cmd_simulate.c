@@ -22,6 +22,9 @@ static tr_status check_request(const tr__simulate_request *r) {
   if (r->compare && (r->svg || r->trace || r->write || r->dump))
     return tr__cli_usage("simulate",
                          "--compare prints a table; --svg, --trace, --write and --dump are for one schedule");
+  const char *const file[] = {r->svg, r->trace, r->write};
+  for (int i = 0; i < 3; i++)
+    if (file[i] && !*file[i]) return tr__cli_usage("simulate", "--svg, --trace and --write need the name of a file");
   if (r->dump && r->json)
     return tr__cli_usage("simulate", "--dump prints token lists, --json the figures; give one of them");
   if (r->compare && !(r->p && r->m)) return tr__cli_usage("simulate", "--compare needs -p and -m");

@@ -61,7 +61,7 @@ static tr_status cut_evenly(const tr__stage_cuts *x, int *bound) {
   return TR_OK;
 }
 
-static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
+static tr_status cut_as(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
                         int *bound) {
   const tr_stage_problem problem = {
       .part = part, .npart = (int)layers_of(x) + 2, .schedule = s, .goal = TR_STAGES_WORK};
@@ -69,6 +69,14 @@ static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const cha
   if (strcmp(layers, "balanced") == 0) return tr_stages_balance(&problem, bound);
   tr_status status = tr_stages_count(&problem, layers, bound);
   if (status < 0) tr_error_prefix("--layers");
+  return status;
+}
+
+// In a comparison another schedule may have stages that suit.
+static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
+                        int *bound) {
+  tr_status status = cut_as(x, s, layers, part, bound);
+  if (status == TR_ERR_PLAN) tr_error_prefix("schedule %s", s->name);
   return status;
 }
 

@@ -73,7 +73,8 @@ static void print_stages(const tr_train_plan *plan, tr_text *out) {
   tr_schedule_peaks(schedule, TR_HOLD_UNTIL_W, peak, NULL);
   tr_text_append(out, "stages  ");
   put_list(out, plan->stage_layers, schedule->S);
-  tr_text_append(out, " layers, schedule %s, %d micro-batches, at most ", schedule->name, schedule->m);
+  tr_text_append(out, " layers, schedule %s, %d micro-batch%s, at most ", schedule->name, schedule->m,
+                 schedule->m == 1 ? "" : "es");
   put_list(out, peak, schedule->p);
   tr_text_append(out, " at once on the ranks of a pipeline");
   double bubble;

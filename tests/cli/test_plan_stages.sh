@@ -71,6 +71,7 @@ refused 2 '--by time needs a --cluster' --model gpt2 -p 4 --by time
 refused 2 'leave out --precision f32' --model gpt2 -p 4 --cluster h100-sxm-80 --precision f32
 refused 2 "did you mean '--layers'" --model gpt2 -p 4 --layer 3
 refused 2 '-p, -v and -m are in the file own.csv' --model gpt2 -p 2 --schedule own.csv
+refused 3 'mixtral-8x7b is a model that train cannot build.*trireme simulate --model mixtral-8x7b --layers balanced' --model mixtral-8x7b -p 4
 refused 3 'no model .gpt22.' --model gpt22 -p 4
 refused 3 'did you mean zb_h1' --model gpt2 -p 4 --schedule zb_h3
 refused 3 'p 2 or p 4 works' --model gpt2 -p 3 -m 8 --schedule dualpipe

@@ -33,6 +33,17 @@ refuse 'parallel.schedule: .*1f1b' -n 2 parallel.pp=2 parallel.chunks=2
 echo 'no schedule' >words.csv
 refuse 'parallel.schedule: .*words.csv' -n 2 parallel.pp=2 parallel.schedule=words.csv
 
+"$TRIREME" simulate --schedule 1f1b -p 2 -m 6 --write made.csv >/dev/null || fail "made.csv"
+refuse 'parallel.schedule: made.csv is made for 6 micro-batches, and a step here has 12; batch.sequences=6 with batch.micro=1 would work; batch.micro=2 would work' \
+  -n 2 parallel.pp=2 parallel.schedule=made.csv
+refuse 'parallel.schedule: made.csv is made for 2 ranks, and parallel.pp is 3; parallel.pp=2 would work' -n 3 parallel.pp=3 parallel.schedule=made.csv
+head -c 20 made.csv >cut.csv
+refuse 'parallel.schedule: cut.csv, line 1' -n 2 parallel.pp=2 parallel.schedule=cut.csv
+head -n 2 made.csv >cut.csv
+refuse 'parallel.schedule: cut.csv: its first line says p 2, but it has the lists of 1 ranks' -n 2 parallel.pp=2 parallel.schedule=cut.csv
+train "${base[@]}" -n 2 parallel.pp=2 parallel.schedule=gone.csv
+expect "a schedule that is not there" 10 'gone.csv: cannot open'
+
 # ---- stages
 refuse 'parallel.pp: 5 stages .* need as many layers, the model has 4; parallel.pp=1 would work' -n 5 parallel.pp=5
 refuse 'parallel.pp: 8 stages .* need as many layers, the model has 4; parallel.pp=2 would work' -n 4 parallel.pp=4 parallel.schedule=interleaved
