@@ -61,6 +61,21 @@ done
 same_run "one copy per host" "$work/zero-1" "$work/zero-0"
 saved=$(($(number memory_used "$work/zero-0") - $(number memory_used "$work/zero-1")))
 if [ "$saved" -lt 30000000 ]; then fail "one copy per host saves $saved bytes"; fi
+# A step takes as little over the network as sums that all hosts need can: each sends a gradient's bytes, whatever its ranks are.
+count_sent() { # STEPS: sets sent, the bytes that the first host sends in a run of so many
+  # shellcheck disable=SC2016 # the rank's shell expands it
+  on 2 2 bash -c 'sent() { sed -n "s/^ *eth0: *//p" /proc/net/dev | tr -s " " | cut -d" " -f9; }
+    before=$(sent); "$@"; rc=$?; echo $(($(sent) - before)) >"$0.$OMPI_COMM_WORLD_RANK"; exit $rc' "$work/sent" \
+    "$TRIREME" train "${wide[@]}" train.steps="$1" train.eval_samples=0 checkpoint.every=0 train.folder="$work/sent-$1"
+  if [ "$rc" != 0 ]; then fail "a run of $1 steps: exit code $rc: $(said)"; fi
+  sent=$(cat "$work/sent.0")
+}
+gradient=$((4 * $("$TRIREME" train "${wide[@]}" -n 2 --json | sed -n 's/.*"parameters": *\([0-9]*\).*/\1/p' | head -n 1)))
+count_sent 2
+few=$sent
+count_sent 8
+each_step=$(((sent - few) / 6))
+if ! within $((gradient / 50)) "$each_step" "$gradient"; then fail "a step sends $each_step bytes, its gradient has $gradient"; fi
 # A host for each stage, whose two ranks have one copy of its state; a pipeline on each host, where each rank has its own.
 train "${wide[@]}" parallel.pp=2 train.folder="$work/forked-stages" -n 4
 expect "forked stages" 0
