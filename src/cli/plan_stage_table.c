@@ -41,13 +41,11 @@ static tr_status print_help(void) {
   return TR_OK;
 }
 
-static int is_file(const char *schedule) { return strchr(schedule, '/') || tr_text_ends_in(schedule, ".csv"); }
-
 static tr_status check_request(const request *r) {
   if (!r->model) return tr__cli_usage("plan stages", "--model is missing: a preset, a config.json or a folder");
-  if (is_file(r->schedule) && (r->p || r->v || r->m))
+  if (tr__cli_is_schedule_file(r->schedule) && (r->p || r->v || r->m))
     return tr__cli_usage("plan stages", "-p, -v and -m are in the file %.80s; leave them out", r->schedule);
-  if (!is_file(r->schedule) && !r->p) return tr__cli_usage("plan stages", "-p is missing: ranks of the pipeline");
+  if (!tr__cli_is_schedule_file(r->schedule) && !r->p) return tr__cli_usage("plan stages", "-p is missing: ranks of the pipeline");
   if (r->by == BY_TIME && !r->cluster)
     return tr__cli_usage("plan stages", "--by time needs a --cluster whose time it is, as in --cluster dgx-h100");
   if (r->cluster && r->type)
@@ -78,7 +76,7 @@ static tr_status parse(int argc, char **argv, request *r) {
 // ---- what is asked
 
 static tr_status load_schedule(const request *r, tr_schedule *out) {
-  if (is_file(r->schedule)) return tr_schedule_read(r->schedule, out);
+  if (tr__cli_is_schedule_file(r->schedule)) return tr_schedule_read(r->schedule, out);
   int64_t m = r->m ? r->m : 2 * r->p < TR_STEP_MICROBATCHES ? 2 * r->p : TR_STEP_MICROBATCHES;
   const tr_schedule_spec spec = {.name = r->schedule, .p = (int)r->p, .v = (int)r->v, .m = (int)m};
   return tr_schedule_build(&spec, out);

@@ -38,6 +38,8 @@ enum {
   TR__STAGE = 256 * 1024,  // half of a stage
   TR__BOUNCE = 128 * 1024, // of what is read to be added at a time: stays in the cache
   TR__READ_LEAST = 32768,  // what has fewer bytes is staged rather than read in its rank's own memory
+  TR__READ_ALONE =
+      512 * 1024, // so is from here on what one rank takes from another that has a core of its own: both copy then
   TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
   TR__NAME = 32,           // names and activities shown to others, terminator included
   TR__SENTENCE = 768,

@@ -41,7 +41,9 @@ shows '^  0 +0 .* 8 ' '^  7 +0 .* 1 ' 'rank with the most FLOP' -- --model gpt2 
 shows ' and rank ' '^  0 +0 +3 ' '^  2 +2 +1 ' -- --model gpt2 -p 4 -m 8 --schedule dualpipe
 shows 'sequence of 512 tokens a micro-batch, f32$' -- --model gpt2 -p 2 --seq 512 --precision f32
 printf '0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n' >own.csv
+cp own.csv lists
 shows '^gpt2, own: p 2, 2 stages, m 2;' -- --model gpt2 --schedule own.csv
+shows '^gpt2, lists: p 2, 2 stages, m 2;' -- --model gpt2 --schedule lists
 
 # Parameters of all stages are those of the model and, on another rank, its tied embedding (50257 x 768) once more; FLOPs are
 # 3 x 2 per matrix parameter and token, and attention.

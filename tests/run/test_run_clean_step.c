@@ -400,13 +400,14 @@ static tr_status exchanging(tr_model **out) {
 static void exchanges(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
-    ph_case c = ph_default(i ? "dualpipe" : "dualpipev", 2, 2, 6);
+    ph_case c = ph_default(i ? "dualpipe" : "dualpipev", 2, 2,
+                           8); // messages enough to use all of a channel before steps are watched
     rh_case own = training(2, 1, i ? TR_BF16 : TR_F32);
     own.model = exchanging;
     own.full = 1;
     own.zero = i;
-    own.micro = 6;
-    own.sequences = 2 * 2 * 6;
+    own.micro = 8;
+    own.sequences = 2 * 2 * 8;
     c.run = own;
     c.exchange = 1;
     check_case(&own, &c, "exchange");
