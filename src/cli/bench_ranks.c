@@ -196,6 +196,7 @@ static tr_status run_job(tr_train_plan *plan, double seconds, int sampled, share
   if (s == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
   job j = {.plan = plan, .out = &s->times, .samples = sampled ? &s->samples : NULL, .seconds = seconds};
   s->samples.thread = plan->nthread == 1;
+  s->samples.waits = plan->config->run.ranks > 1;
   fflush(stdout);
   *out = s;
   return tr_train_launch(plan, NULL, rank_main, &j);

@@ -109,13 +109,16 @@ int tr__awaited_root(const tr__job *job, int rank, int *waiter, int *circle) {
   return rank;
 }
 
+// A sentence that does not say whose it is does so where others pass it on.
 tr_status tr_comm_check(tr_comm *comm) {
   if (!tr__aborted(comm->job)) return TR_OK;
   char sentence[TR__SENTENCE];
   int culprit;
   tr_status status = tr__abort_status(comm->job, &culprit, sentence, sizeof sentence);
   if (comm->job->net) tr__net_settle(comm->job->net);
-  return tr_error(status, "%s", sentence);
+  if (culprit < 0 || culprit == comm->rank || strncmp(sentence, "rank", 4) == 0)
+    return tr_error(status, "%s", sentence);
+  return tr_error(status, "rank %d: %s", culprit, sentence);
 }
 
 tr_status tr__fail(tr_comm *comm, int culprit, tr_status status, const char *format, ...) {

@@ -140,6 +140,15 @@ static int aliases_fit(const tr_model *model, const tr_piece *piece) {
   return 1;
 }
 
+// What travels cannot be added to anything, and nothing is computed when it has come.
+static int exchange_fits(const tr_model *model, const tr_piece *piece) {
+  for (int i = 0; i < piece->nin; i++)
+    if (tr_model_value(model, piece->in[i].value)->kind == TR_VALUE_ACTIVATION &&
+        (piece->in[i].use & (TR_SET_GRAD | TR_ALIAS_GRAD)) != TR_SET_GRAD)
+      return 0;
+  return piece->nparam == 0 && !piece->ops->backward_weight;
+}
+
 int tr_model_add_piece(tr_model *model, const tr_piece *piece) {
   const char *name = piece->name;
   if (!name) return tr__model_fail(model, "piece", name, "needs a name");
@@ -153,6 +162,8 @@ int tr_model_add_piece(tr_model *model, const tr_piece *piece) {
     if (piece->param[k] < 0 || piece->param[k] >= model->param.count)
       return tr__model_fail(model, "piece", name, "uses an unknown parameter");
   if (!ports_distinct(piece)) return tr__model_fail(model, "piece", name, "names a value or a parameter twice");
+  if (piece->ops->exchanges && !exchange_fits(model, piece))
+    return tr__model_fail(model, "piece", name, "exchanges, but has parameters or gradients that it would not set");
   if (!aliases_fit(model, piece)) return tr__model_fail(model, "piece", name, "shares gradients that are not alike");
   tr_piece *slot = list_push(&model->piece, sizeof *slot);
   if (!slot) return tr__model_fail(model, "piece", name, "does not fit in memory");
@@ -337,6 +348,12 @@ int tr_model_grad_is_first(const tr_model *model, int piece, int in) {
 
 int tr_model_param_grad_is_first(const tr_model *model, int piece, int k) {
   return model->last_user[tr_model_piece(model, piece)->param[k]] == piece;
+}
+
+int tr_model_exchanges(const tr_model *model) {
+  for (int p = 0; p < model->piece.count; p++)
+    if (tr_model_piece(model, p)->ops->exchanges) return 1;
+  return 0;
 }
 
 unsigned tr_model_param_pack(const tr_model *model, int param) {

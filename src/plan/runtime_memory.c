@@ -28,12 +28,10 @@ static size_t kept_bytes(const tr_program *program, const tr_value_plan *values)
   return sum;
 }
 
-// Halves of a pair that alternate need temporaries of their own.
+// Halves of a pair that alternate, around pieces that exchange, need temporaries of their own.
 static int pairs_alternate(const tr_program *program) {
-  for (uint32_t i = 0; i < program->nop; i++) {
-    const tr_op *op = &program->op[i];
-    if (op->kind == TR_OP_F && op->pair && op->piece_end < program->chunk[op->chunk].piece_end) return 1;
-  }
+  for (uint32_t i = 0; i < program->nop; i++)
+    if (tr_op_queue(&program->op[i]) == TR_QUEUE_EXCHANGES) return 1;
   return 0;
 }
 
@@ -131,7 +129,7 @@ static void add_up(const tr_runtime_plan *p, const tr_runtime_part *part, const 
                    tr_arena_rounded(values->area[TR_PLACE_TEMPORARY] * (pairs_alternate(part->program) ? 2 : 1)),
                small = small_bytes(p, part), once = s.weights + s.packed + s.master + s.moments + s.squares;
   const int shares = p->zero && p->share > 1;
-  size_t messages, handed;
+  size_t messages, handed, exchanged;
   ring_bytes(p, part, &messages, &handed);
   *out = (tr_runtime_memory){
       .item = {[TR_ITEM_WEIGHTS] = s.weights + s.packed,
@@ -139,9 +137,12 @@ static void add_up(const tr_runtime_plan *p, const tr_runtime_part *part, const 
                [TR_ITEM_STATES] = s.master + s.moments,
                [TR_ITEM_ACTIVATIONS] = kept + again,
                [TR_ITEM_BUFFERS] = s.squares + small + messages + handed + temporaries + scratch}};
-  out->shared = (s.wire ? s.wire : s.gradients) + small + messages;
+  exchanged =
+      tr_model_exchanges(part->model) ? kept + handed + again + temporaries : 0; // values, in the shared arena then
+  out->shared = (s.wire ? s.wire : s.gradients) + small + messages + exchanged;
   out->host = shares ? once : 0;
-  out->own = (shares ? 0 : once) + (s.wire ? s.gradients : 0) + kept + handed + again + temporaries + scratch;
+  out->own =
+      (shares ? 0 : once) + (s.wire ? s.gradients : 0) + kept + handed + again + temporaries + scratch - exchanged;
 }
 
 tr_status tr_runtime_memory_of(const tr_runtime_plan *p, int place, tr_runtime_memory *out) {

@@ -64,8 +64,10 @@ tr_status tr__rings_bind(tr_run *run, tr_arena *shared) {
     }
     if (sizes.values) {
       bound->values_stride = sizes.values;
-      bound->values = tr_arena_alloc(&run->memory, (size_t)ring->slots * sizes.values);
+      tr_arena *arena = tr__run_values_travel(&run->options) ? shared : &run->memory;
+      bound->values = tr_arena_alloc(arena, (size_t)ring->slots * sizes.values);
       if (!bound->values) return TR_ERR_MEMORY;
+      if (arena == shared) memset(bound->values, 0, (size_t)ring->slots * sizes.values);
     }
   }
   return TR_OK;

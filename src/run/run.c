@@ -65,16 +65,26 @@ static void bind_slots(tr_run *run, char *slots) {
   }
 }
 
+// Values and their gradients: private, or, where pieces exchange them, where what travels lies.
+static tr_status bind_values(tr_run *run, const tr_run_memory *need, tr_arena *arena) {
+  char *slots = tr_arena_alloc(arena, need->activations);
+  run->area[TR_PLACE_RECOMPUTE] = tr_arena_alloc(arena, need->recompute);
+  run->area[TR_PLACE_TEMPORARY] = tr_arena_alloc(arena, need->temporaries);
+  if (!run->area[TR_PLACE_TEMPORARY]) return TR_ERR_MEMORY;
+  bind_slots(run, slots);
+  run->beside = need->temporaries > run->plan.area[TR_PLACE_TEMPORARY] ? run->plan.area[TR_PLACE_TEMPORARY] : 0;
+  if (arena != &run->memory)
+    memset(slots, 0, tr__run_values_bytes(need)); // private pages are touched with all others
+  return TR_OK;
+}
+
 // Private memory in the order of the prediction.
 static tr_status bind_private(tr_run *run, const tr_run_memory *need) {
   const tr_run_options *o = &run->options;
   TR_TRY(tr_arena_create(&run->memory, "model", need->private_total));
   if (!need->host_total) TR_TRY(bind_state(run, need, &run->memory));
   if (need->wire) TR_TRY(bind_gradients(run, need, &run->memory));
-  bind_slots(run, tr_arena_alloc(&run->memory, need->activations));
-  run->area[TR_PLACE_RECOMPUTE] = tr_arena_alloc(&run->memory, need->recompute);
-  run->area[TR_PLACE_TEMPORARY] = tr_arena_alloc(&run->memory, need->temporaries);
-  run->beside = need->temporaries > run->plan.area[TR_PLACE_TEMPORARY] ? run->plan.area[TR_PLACE_TEMPORARY] : 0;
+  if (!tr__run_values_travel(o)) TR_TRY(bind_values(run, need, &run->memory));
   void *scratch = tr_arena_alloc(&run->memory, need->kernel_scratch);
   if (!scratch) return TR_ERR_MEMORY;
   tr_arena_wrap(&run->scratch, "kernel scratch", scratch, need->kernel_scratch);
@@ -99,6 +109,7 @@ static tr_status bind_shared(tr_run *run, const tr_run_memory *need) {
   else
     TR_TRY(bind_gradients(run, need, arena));
   TR_TRY(tr__rings_bind(run, arena));
+  if (tr__run_values_travel(o)) TR_TRY(bind_values(run, need, arena));
   run->sums = tr_arena_alloc(arena, tr__run_sums_bytes(run->ngrad));
   run->norms = tr_arena_alloc(arena, tr__run_norms_bytes(o));
   if (!run->norms) return TR_ERR_MEMORY;
@@ -177,12 +188,15 @@ static tr_status bind_program(tr_run *run) {
   return tr__run_queues_make(run);
 }
 
+enum { EXCHANGES = 2 }; // one of each half of a pair
+
 // Operations under way at once: how many there are depends on time, so room for all is taken now.
 static tr_status reserve_operations(const tr_run *run) {
   const tr_program *program = run->options.program;
   int nmessage = 0;
   for (int r = 0; r < run->nring; r++) nmessage += program->ring[r].peer < 0 ? 0 : program->ring[r].slots;
   if (run->grads && program) TR_TRY(tr_group_reserve(run->grads, program->nbucket + 4));
+  if (run->options.peers) TR_TRY(tr_group_reserve(run->options.peers, EXCHANGES));
   return run->options.pp ? tr_group_reserve(run->options.pp, nmessage + 4) : TR_OK;
 }
 

@@ -54,6 +54,19 @@ static tr_status check_pipeline(const tr_run *run) {
   return TR_OK;
 }
 
+// Pieces in the communication lane.
+static tr_status check_exchanges(const tr_run_options *o) {
+  for (uint32_t i = 0; o->program && i < o->program->nop; i++) {
+    const tr_op *op = &o->program->op[i];
+    if (tr_op_queue(op) != TR_QUEUE_EXCHANGES) continue;
+    const tr_piece *piece = tr_model_piece(o->model, (int)op->piece_begin);
+    if (!piece->ops->exchanges || op->piece_end != op->piece_begin + 1)
+      return tr_error(TR_ERR_PLAN, "the program has piece '%s' in the communication lane, which exchanges nothing",
+                      piece->name);
+  }
+  return TR_OK;
+}
+
 tr_status tr__run_check(const tr_run *run) {
   const tr_run_options *o = &run->options;
   TR_TRY(check_types(o, run->ngrad));
@@ -65,6 +78,7 @@ tr_status tr__run_check(const tr_run *run) {
   if (!o->program) return TR_OK;
   if (has_op(o->program, TR_OP_R, -1) && o->recompute == TR_RECOMPUTE_NONE)
     return tr_error(TR_ERR_PLAN, "the program computes values again, but the run keeps them all (recompute none)");
+  TR_TRY(check_exchanges(o));
   if (has_op(o->program, TR_OP_REDUCE, TR_ROLE_TIED) != (o->tied != NULL))
     return tr_error(TR_ERR_PLAN, "the program %s a parameter that is shared with another stage, the options %s",
                     o->tied ? "knows of no" : "has", o->tied ? "do" : "name no group for it");

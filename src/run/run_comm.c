@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The communication lane. It is several queues: collectives, which all ranks of a group start in the same order, and the
-// messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as soon as
-// what it waits for is done, the next one when all its exchanges have started; what has started ends in any order.
+// The communication lane. It is several queues: collectives, which all ranks of a group start in the same order, pieces that
+// exchange, and the messages of each ring, so that none is held up by one to or from somewhere else. The head of a queue starts as
+// soon as what it waits for is done, the next one when all that the head consists of has started; what has started ends in any order.
 //
 // Whoever waits for an operation that has not started yet waits for what holds it up, which is under way: passes are done in
 // order by the one who waits, so nothing waits for those.
@@ -11,20 +11,18 @@
 
 static const tr_op *op_at(const tr_run *run, uint32_t index) { return &run->options.program->op[index]; }
 
-static int is_message(const tr_op *op) { return op->kind == TR_OP_SEND || op->kind == TR_OP_RECV; }
-
-static int queue_of(const tr_op *op) { return is_message(op) ? 1 + op->ring : 0; }
+static uint32_t queues(const tr_run *run) { return TR_QUEUE_RINGS + (uint32_t)run->nring; }
 
 tr_status tr__run_queues_make(tr_run *run) {
   const tr_program *program = run->options.program;
   uint32_t nop = program ? program->nop : 0, at = 0;
   run->queued = calloc((size_t)nop + 1, sizeof *run->queued);
-  run->queue = calloc((size_t)run->nring + 1, sizeof *run->queue);
+  run->queue = calloc(queues(run), sizeof *run->queue);
   if (!run->queued || !run->queue) return tr_error(TR_ERR_MEMORY, "no memory for the queues of %u operations", nop);
-  for (int q = 0; q <= run->nring; q++) {
+  for (uint32_t q = TR_QUEUE_COLLECTIVES; q < queues(run); q++) {
     run->queue[q].begin = at;
     for (uint32_t i = 0; i < nop; i++)
-      if (op_at(run, i)->lane == TR_LANE_COMM && queue_of(op_at(run, i)) == q) run->queued[at++] = i;
+      if (tr_op_queue(op_at(run, i)) == q) run->queued[at++] = i;
     run->queue[q].end = at;
   }
   return TR_OK;
@@ -34,10 +32,9 @@ static int64_t rows_of(const tr_run *run, const tr_op *op) { return run->input[o
 
 static tr_status finish_op(tr_run *run, uint32_t index) {
   const tr_op *op = op_at(run, index);
-  if (op->kind == TR_OP_RECV)
-    TR_TRY(tr__ring_received(run, op, rows_of(run, op)));
-  else if (op->kind != TR_OP_SEND)
-    tr__sum_finish(run, op);
+  if (op->kind == TR_OP_RECV) TR_TRY(tr__ring_received(run, op, rows_of(run, op)));
+  if (tr_op_queue(op) == TR_QUEUE_COLLECTIVES) tr__sum_finish(run, op);
+  if (op->kind == TR_OP_F) tr__run_hand_over(run, op, rows_of(run, op));
   run->phase[index] = 0;
   tr__run_op_done(run, index);
   return TR_OK;
@@ -49,11 +46,13 @@ static tr_status start_phase(tr_run *run, const tr_op *op, int phase, tr_request
   case TR_OP_RECV: return tr__ring_recv(run, op, rows_of(run, op), request);
   case TR_OP_REDUCE:
   case TR_OP_GATHER: return tr__sum_start(run, op, phase, request);
+  case TR_OP_F:
+  case TR_OP_B: return tr__run_exchange_start(run, op, request);
   default: return tr_error(TR_ERR_INTERNAL, "the executor has no communication %s", tr_op_name((tr_op_kind)op->kind));
   }
 }
 
-static int phases_of(const tr_op *op) { return is_message(op) ? 1 : tr__sum_phases(op); }
+static int phases_of(const tr_op *op) { return tr_op_queue(op) == TR_QUEUE_COLLECTIVES ? tr__sum_phases(op) : 1; }
 
 static int has_begun(const tr_run *run, uint32_t index) {
   return run->phase[index] > 0 || run->done[index] > (uint64_t)run->step_count;
@@ -90,7 +89,7 @@ static tr_status start_op(tr_run *run, uint32_t index) {
 }
 
 static tr_status start_heads(tr_run *run, int *started) {
-  for (int q = 0; q <= run->nring; q++)
+  for (uint32_t q = TR_QUEUE_COLLECTIVES; q < queues(run); q++)
     for (tr__queue *queue = &run->queue[q]; queue->head < queue->end; queue->head++) {
       uint32_t index = run->queued[queue->head];
       if (!has_begun(run, index)) {
@@ -146,7 +145,7 @@ static tr_status wait_for(tr_run *run, uint32_t index) {
 static uint32_t find_blocker(const tr_run *run, uint32_t index) {
   const tr_program *program = run->options.program;
   for (uint32_t hops = 0; hops < program->nop && !run->pending[index]; hops++) {
-    const tr__queue *queue = &run->queue[queue_of(op_at(run, index))];
+    const tr__queue *queue = &run->queue[tr_op_queue(op_at(run, index))];
     if (op_at(run, index)->lane != TR_LANE_COMM || queue->head == queue->end) return program->nop;
     index = run->queued[queue->head];
     if (has_begun(run, index)) continue;
@@ -179,7 +178,7 @@ tr_status tr__run_comm_finish(tr_run *run) {
     TR_TRY(wait_for(run, run->active[0]));
     TR_TRY(tr__run_comm_advance(run));
   }
-  for (int q = 0; q <= run->nring; q++)
+  for (uint32_t q = TR_QUEUE_COLLECTIVES; q < queues(run); q++)
     if (run->queue[q].head < run->queue[q].end)
       return tr_error(TR_ERR_INTERNAL, "operation %u never started", run->queued[run->queue[q].head]);
   return TR_OK;

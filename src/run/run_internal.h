@@ -33,7 +33,7 @@ typedef struct tr__bound_ring {
   int tag;
 } tr__bound_ring;
 
-// A queue of communication operations in program order: collectives, or the messages of one ring.
+// A queue of communication operations in program order.
 typedef struct tr__queue {
   uint32_t begin, end, head; // of tr_run.queued; head: next to start
 } tr__queue;
@@ -97,11 +97,13 @@ struct tr_run {
   uint32_t *active, nactive; // [ops] communication operations under way
   unsigned char *phase;      // [ops] how many exchanges of an operation have been started
   uint32_t *queued;          // [ops] communication operations, queue after queue
-  tr__queue *queue;          // [1 + rings]
+  tr__queue *queue;          // [TR_QUEUE_RINGS + rings] by tr_op_queue; that of the compute lane is empty
 };
 
 tr_status tr__run_piece_forward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op, int training);
 tr_status tr__run_piece_backward(tr_run *run, int piece, const tr_model_input *input, const tr_op *op);
+// The one piece of `op`, which exchanges: started. NULL: there is nothing to wait for.
+tr_status tr__run_exchange_start(tr_run *run, const tr_op *op, tr_request **request);
 // Address of a place in the slots that `op` uses; NULL for nowhere.
 void *tr__run_resolve(const tr_run *run, const tr_op *op, const tr_place *place);
 void tr__run_hand_over(tr_run *run, const tr_op *op,
@@ -125,6 +127,8 @@ void tr__run_pack(tr_run *run, int unit);                 // this rank's parts o
 size_t tr__kernel_scratch(const tr_model *model, const tr_kernels *kernels, tr_dtype type, int64_t rows, int nthread);
 int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out); // how many
 int tr__run_shares_state(const tr_run_options *o, int ngrad);
+int tr__run_values_travel(const tr_run_options *o);     // values lie in the shared arena, too
+size_t tr__run_values_bytes(const tr_run_memory *need); // but those in rings
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad);
 size_t tr__run_sums_bytes(int ngrad);
 size_t tr__run_norms_bytes(const tr_run_options *o);

@@ -26,6 +26,13 @@ int tr__run_chunks(const tr_run_options *o, tr_chunk *only, const tr_chunk **out
 
 int tr__run_shares_state(const tr_run_options *o, int nshare) { return o->program && o->zero && nshare > 1; }
 
+int tr__run_values_travel(const tr_run_options *o) { return o->program && tr_model_exchanges(o->model); }
+
+size_t tr__run_values_bytes(const tr_run_memory *need) {
+  return tr_arena_rounded(need->activations) + tr_arena_rounded(need->recompute) +
+         tr_arena_rounded(need->temporaries);
+}
+
 tr_dtype tr__run_wire_type(const tr_run_options *o, int ngrad) {
   return ngrad > 1 && o->grad_wire == TR_BF16 ? TR_BF16 : tr_wide(o->type);
 }
@@ -56,12 +63,10 @@ static int has_kind(const tr_program *program, tr_op_kind kind) {
   return 0;
 }
 
-// Halves of an overlapped pair that alternate, so that each needs temporaries of its own.
+// Halves of an overlapped pair alternate where a piece of one of them exchanges, so that each needs temporaries of its own.
 static int pairs_alternate(const tr_program *program) {
-  for (uint32_t i = 0; program && i < program->nop; i++) {
-    const tr_op *op = &program->op[i];
-    if (op->kind == TR_OP_F && op->pair && op->piece_end < program->chunk[op->chunk].piece_end) return 1;
-  }
+  for (uint32_t i = 0; program && i < program->nop; i++)
+    if (tr_op_queue(&program->op[i]) == TR_QUEUE_EXCHANGES) return 1;
   return 0;
 }
 
@@ -101,14 +106,14 @@ static size_t tables_bytes(const tr_run_options *o, int nshare) {
          2 * ((size_t)nshare + 1) * sizeof(size_t) + (program ? (size_t)program->microbatches * sizeof(double) : 0);
 }
 
-// Messages travel, so they are in the shared arena; values that are no messages are private.
-static void predict_rings(const tr_run_options *o, size_t *shared, size_t *private) {
-  *shared = *private = 0;
+// Messages travel, so they are in the shared arena; values that are no messages are with all others.
+static void predict_rings(const tr_run_options *o, size_t *messages, size_t *values) {
+  *messages = *values = 0;
   for (int r = 0; o->program && r < o->program->nring; r++) {
     tr__ring_sizes sizes;
     tr__ring_sizes_of(o, r, &sizes);
-    *shared += (size_t)o->program->ring[r].slots * sizes.message;
-    *private += (size_t)o->program->ring[r].slots * sizes.values;
+    *messages += (size_t)o->program->ring[r].slots * sizes.message;
+    *values += (size_t)o->program->ring[r].slots * sizes.values;
   }
 }
 
@@ -156,10 +161,10 @@ void tr__run_predict(const tr_run_options *o, const tr_value_plan *plan, int nth
   size_t state = out->weights + out->packed + out->master + out->state + tr__run_squares_bytes(o);
   size_t small = tr_arena_rounded(tr__run_sums_bytes(ngrad)) + tr_arena_rounded(tr__run_norms_bytes(o));
   int shares = tr__run_shares_state(o, nshare);
-  out->shared_total = training ? travels + small + messages : 0;
+  size_t all_values = tr__run_values_bytes(out) + values, exchanged = tr__run_values_travel(o) ? all_values : 0;
+  out->shared_total = training ? travels + small + messages + exchanged : 0;
   out->host_total = shares ? state : 0;
-  out->private_total = (shares ? 0 : state) + stays + tr_arena_rounded(out->activations) + values +
-                       tr_arena_rounded(out->recompute) + tr_arena_rounded(out->temporaries) + out->kernel_scratch;
+  out->private_total = (shares ? 0 : state) + stays + all_values - exchanged + out->kernel_scratch;
 }
 
 tr_status tr__run_plan_values(const tr_run_options *o, tr_value_plan *out) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Calling pieces: symbolic slots become pointers here, per call, and nothing else happens.
 #include "run/run_internal.h"
+#include "trireme/base/clock.h"
 #include <string.h>
 
 // The slot of the lifetime class, ring or area that holds what `where` says, for the micro-batch of `op`.
@@ -58,7 +59,8 @@ static void bind_call(const tr_run *run, int index, const tr_model_input *input,
                           .type = run->options.type,
                           .scale = run->scale,
                           .seed = run->options.seed,
-                          .step = run->step};
+                          .step = run->step,
+                          .peers = run->options.peers};
   for (int k = 0; k < piece->nin; k++) call->in[k] = tr__run_resolve(run, op, &run->plan.value[piece->in[k].value]);
   for (int k = 0; k < piece->nout; k++)
     call->out[k] = tr__run_resolve(run, op, &run->plan.value[piece->out[k].value]);
@@ -87,12 +89,21 @@ static void tell_end(const tr_run *run, int piece, const tr_op *op, const tr_mod
   }
 }
 
+// A piece that exchanges is waited for here; in a pair it is an operation of the communication lane instead.
+static tr_status call_piece(tr_run *run, tr_status (*function)(const tr_piece_call *), const tr_piece_call *call) {
+  if (!call->piece->ops->exchanges) return function(call);
+  int64_t begin = tr_clock_ns();
+  tr_status status = function(call);
+  run->result.comm_wait_ns += tr_clock_ns() - begin;
+  return status;
+}
+
 tr_status tr__run_piece_forward(tr_run *run, int index, const tr_model_input *input, const tr_op *op, int training) {
   tr_piece_call call;
   bind_call(run, index, input, op, &call);
   call.training = training;
   tell_begin(run, index, op, input);
-  tr_status status = call.piece->ops->forward(&call);
+  tr_status status = call_piece(run, call.piece->ops->forward, &call);
   tell_end(run, index, op, input);
   return status;
 }
@@ -130,8 +141,18 @@ tr_status tr__run_piece_backward(tr_run *run, int index, const tr_model_input *i
   call.training = 1;
   const tr_piece_ops *ops = call.piece->ops;
   tell_begin(run, index, op, input);
-  if (op->kind != TR_OP_W && ops->backward_input) TR_TRY(ops->backward_input(&call));
+  if (op->kind != TR_OP_W && ops->backward_input) TR_TRY(call_piece(run, ops->backward_input, &call));
   if (op->kind != TR_OP_I && ops->backward_weight) TR_TRY(ops->backward_weight(&call));
   tell_end(run, index, op, input);
   return TR_OK;
+}
+
+tr_status tr__run_exchange_start(tr_run *run, const tr_op *op, tr_request **request) {
+  tr_piece_call call;
+  const int index = (int)op->piece_begin;
+  bind_call(run, index, &run->input[op->microbatch], op, &call);
+  if (op->kind != TR_OP_F) bind_gradients(run, index, op, &call);
+  call.training = 1;
+  call.request = request;
+  return op->kind == TR_OP_F ? call.piece->ops->forward(&call) : call.piece->ops->backward_input(&call);
 }

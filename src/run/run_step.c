@@ -119,7 +119,7 @@ static void begin_step(tr_run *run, int64_t step, double lr, const tr_model_inpu
   run->lr = lr;
   run->scale = 0;
   run->result = (tr_step_result){.clip = 1};
-  for (int q = 0; q <= run->nring; q++) run->queue[q].head = run->queue[q].begin;
+  for (int q = 0; q < TR_QUEUE_RINGS + run->nring; q++) run->queue[q].head = run->queue[q].begin;
   for (int mb = 0; mb < run->options.program->microbatches; mb++) run->losses[mb] = 0;
   for (int i = 0; i < tr_model_params(run->options.model); i++)
     if (run->touched[i]) run->touched[i] = TR__SHARED;

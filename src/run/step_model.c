@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A model, or a rank's part of one, as the numbers that lowering needs: where units end, per stage; which of them another
-// rank has too; and how long what enters a stage is read.
+// rank has too; which pieces exchange; and how long what enters a stage is read.
 #include "run/run_internal.h"
 #include <stdlib.h>
 
@@ -37,9 +37,11 @@ static void fill(const tr_model *model, const tr_layout *layout, const tr_value_
   int nunit = tr_model_units(model);
   for (int r = 0; r < tr_model_ranges(model); r++) fill_range(model, facts, r, out);
   for (int unit = 0; unit < nunit; unit++) out->unit_last_piece[unit] = tr_model_unit_last_piece(model, unit);
-  int ntied = 0;
+  int ntied = 0, ncomm = 0;
   for (int i = 0; i < tr_model_params(model); i++)
     if (tr__param_elsewhere(model, i)) out->tied[ntied++] = tr_model_param(model, i)->unit;
+  for (int i = 0; i < tr_model_pieces(model); i++)
+    if (tr_model_piece(model, i)->ops->exchanges) out->comm_piece[ncomm++] = i;
   out->model = (tr_step_model){.npiece = tr_model_pieces(model),
                                .nunit = nunit,
                                .unit_last_piece = out->unit_last_piece,
@@ -47,6 +49,8 @@ static void fill(const tr_model *model, const tr_layout *layout, const tr_value_
                                .unit_chunk_piece = out->unit_chunk_piece,
                                .tied = out->tied,
                                .ntied = ntied,
+                               .ncomm = ncomm,
+                               .comm_piece = out->comm_piece,
                                .use = out->use};
 }
 
@@ -58,8 +62,10 @@ tr_status tr_run_step_model_make(const tr_model *model, const tr_layout *layout,
                              .unit_chunk_piece = calloc(nunit * nrange + 1, sizeof *out->unit_chunk_piece),
                              .chunk_piece = calloc(2 * nrange, sizeof *out->chunk_piece),
                              .tied = calloc((size_t)tr_model_params(model) + 1, sizeof *out->tied),
+                             .comm_piece = calloc((size_t)tr_model_pieces(model), sizeof *out->comm_piece),
                              .use = calloc(nrange, sizeof *out->use)};
-  int works = out->unit_last_piece && out->unit_chunk_piece && out->chunk_piece && out->tied && out->use;
+  int works =
+      out->unit_last_piece && out->unit_chunk_piece && out->chunk_piece && out->tied && out->comm_piece && out->use;
   if (works) fill(model, layout, &facts, out);
   tr_value_facts_free(&facts);
   if (works) return TR_OK;
@@ -72,6 +78,7 @@ void tr_run_step_model_free(tr_run_step_model *m) {
   free(m->unit_chunk_piece);
   free(m->chunk_piece);
   free(m->tied);
+  free(m->comm_piece);
   free(m->use);
   *m = (tr_run_step_model){0};
 }

@@ -39,9 +39,11 @@ static void put_names(writer *w, int rank, int has_comm) {
   tr_text_append(w->out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"comm\"}}");
 }
 
+static int thread_of(const tr_op *op) { return op->lane == TR_LANE_COMPUTE ? THREAD_COMPUTE : THREAD_COMM; }
+
 static void put_slice(writer *w, uint32_t i) {
   const tr_op *op = &w->program->op[i];
-  open_event(w, "X", op->lane == TR_LANE_COMPUTE ? THREAD_COMPUTE : THREAD_COMM);
+  open_event(w, "X", thread_of(op));
   tr_text_append(w->out, ",\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s", time_us(w, w->event[i].begin),
                  (double)(w->event[i].end - w->event[i].begin) * w->trace->ns * 1e-3,
                  tr_op_name((tr_op_kind)op->kind));
@@ -73,13 +75,14 @@ static void put_counter(writer *w) {
 // The pass whose result a SEND takes.
 static const tr_edge *source_of(const tr_program *program, const tr_op *send) {
   for (uint32_t e = send->edge_begin; e < send->edge_end; e++)
-    if (program->op[program->edge[e].op].lane == TR_LANE_COMPUTE) return &program->edge[e];
+    if (program->op[program->edge[e].op].kind <= TR_OP_X) return &program->edge[e];
   return NULL;
 }
 
 // One end of the arrow of a message; both ends name it alike.
-static void put_arrow(writer *w, const char *phase, int64_t time, const tr_ring *ring, int microbatch) {
-  open_event(w, phase, THREAD_COMPUTE);
+static void put_arrow(writer *w, const char *phase, const tr_op *pass, int64_t time, const tr_ring *ring,
+                      int microbatch) {
+  open_event(w, phase, thread_of(pass));
   tr_text_append(w->out, ",\"ts\":%.3f,\"cat\":\"message\",\"name\":\"%s\",\"id\":\"%d.%s%d.%d\"%s}",
                  time_us(w, time), ring->role == TR_ROLE_ACTIVATION ? "activations" : "derivatives",
                  w->trace->pid_base, ring->role == TR_ROLE_ACTIVATION ? "a" : "d", ring->stage, microbatch,
@@ -91,13 +94,14 @@ static void put_arrows(writer *w, uint32_t i) {
   const tr_op *op = &program->op[i];
   if (op->kind == TR_OP_SEND) {
     const tr_edge *source = source_of(program, op);
-    if (source) put_arrow(w, "s", w->event[source->op].end, &program->ring[op->ring], op->microbatch);
+    if (source)
+      put_arrow(w, "s", &program->op[source->op], w->event[source->op].end, &program->ring[op->ring], op->microbatch);
     return;
   }
-  for (uint32_t e = op->edge_begin; op->lane == TR_LANE_COMPUTE && e < op->edge_end; e++) {
+  for (uint32_t e = op->edge_begin; op->kind <= TR_OP_X && e < op->edge_end; e++) {
     const tr_op *before = &program->op[program->edge[e].op];
     if (before->kind == TR_OP_RECV && program->edge[e].step_offset == 0)
-      put_arrow(w, "f", w->event[i].begin, &program->ring[before->ring], before->microbatch);
+      put_arrow(w, "f", op, w->event[i].begin, &program->ring[before->ring], before->microbatch);
   }
 }
 

@@ -175,16 +175,27 @@ static tr_status run_compute(run *s, uint32_t op, int64_t time) {
   return TR_OK;
 }
 
-// The last member to come starts it for all.
+static tr_status least_cost(const run *s, const tr__sim_meeting *meeting, int64_t *out) {
+  *out = INT64_MAX;
+  for (uint32_t m = meeting->first; m < meeting->first + meeting->size; m++) {
+    int64_t cost;
+    TR_TRY(cost_of(s, s->g->member[m], &cost));
+    if (cost < *out) *out = cost;
+  }
+  return TR_OK;
+}
+
+// The last member to come starts it for all, and it ends for all at once. What it took a member that came early has waiting in
+// it, where costs were measured, so the least counts.
 static tr_status run_together(run *s, uint32_t op, int64_t time) {
   const tr__sim_graph *g = s->g;
   tr__sim_meeting *meeting = &g->meeting[g->node[op].partner];
   if (--meeting->left > 0) return TR_OK;
   const uint32_t decided = g->node[op].cause;
+  int64_t cost;
+  TR_TRY(least_cost(s, meeting, &cost));
   for (uint32_t m = meeting->first; m < meeting->first + meeting->size; m++) {
     const uint32_t member = g->member[m];
-    int64_t cost;
-    TR_TRY(cost_of(s, member, &cost));
     s->event[member].begin = g->node[member].ready;
     g->node[member].cause = decided;
     release_all(s, member, time + cost);

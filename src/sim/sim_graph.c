@@ -2,7 +2,7 @@
 // From programs to a graph: what waits for what.
 //
 //   edges     of the same step, as the program has them; those of earlier steps are done
-//   queues    the compute lane of a rank; each of its channels; the other communication of a rank (one stream: all of it)
+//   queues    those of a rank (tr_op_queue); one stream: all of its communication is one
 //   messages  the nth RECV of a channel waits for the nth SEND into its other end, a ring with the same stage, role and
 //             direction on the peer
 //
@@ -96,10 +96,8 @@ static tr_status add_edges(tr__sim_graph *g) {
 
 // ---- queues
 
-// The queue of an operation among those of its rank: rings, then the compute lane, then the rest of the communication.
-static uint32_t queue_of(const tr__sim_graph *g, const tr_program *program, const tr_op *op) {
-  if (op->lane == TR_LANE_COMPUTE) return (uint32_t)program->nring;
-  return tr__sim_is_message(op) && !g->costs->one_stream ? op->ring : (uint32_t)program->nring + 1;
+static uint32_t queue_of(const tr__sim_graph *g, const tr_op *op) {
+  return op->lane == TR_LANE_COMM && g->costs->one_stream ? TR_QUEUE_COLLECTIVES : tr_op_queue(op);
 }
 
 static tr_status check_message(const tr__sim_graph *g, int rank, uint32_t i) {
@@ -119,15 +117,15 @@ static tr_status check_message(const tr__sim_graph *g, int rank, uint32_t i) {
 static tr_status add_queues(tr__sim_graph *g) {
   int most = 0;
   for (int r = 0; r < g->p; r++) most = g->program[r]->nring > most ? g->program[r]->nring : most;
-  uint32_t *last = malloc(sizeof *last * ((size_t)most + 2));
+  uint32_t *last = malloc(sizeof *last * ((size_t)most + TR_QUEUE_RINGS));
   tr_status status = last ? TR_OK : no_memory(g->n);
   for (int r = 0; r < g->p && status == TR_OK; r++) {
     const tr_program *program = g->program[r];
-    for (int q = 0; q < program->nring + 2; q++) last[q] = TR__SIM_NONE;
+    for (int q = 0; q < program->nring + TR_QUEUE_RINGS; q++) last[q] = TR__SIM_NONE;
     for (uint32_t i = 0; i < program->nop && status == TR_OK; i++) {
       status = check_message(g, r, i);
       if (status < 0) break;
-      const uint32_t queue = queue_of(g, program, &program->op[i]), before = last[queue];
+      const uint32_t queue = queue_of(g, &program->op[i]), before = last[queue];
       if (before != TR__SIM_NONE) {
         g->node[before].next = g->base[r] + i;
         g->node[g->base[r] + i].missing++;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Static proof that a program ends, and what has ended when.
 //
-// Queues: the compute lane, each channel, and the rest of the communication lane. The program of one rank is executable iff
+// Queues: the compute lane, and those of the communication lane (tr_op_queue). The program of one rank is executable iff
 // taking, again and again, the head of a queue whose edges are satisfied empties all of them; peers are taken to be willing
-// (that they are is for check_pipeline.c). Collectives add no cycle across ranks because every rank of a group lowers the same
-// list and starts them in the same order.
+// (that they are is for check_pipeline.c). Collectives and exchanges add no cycle across ranks because every rank of a group
+// lowers the same list and starts them in the same order.
 //
 // That walk also fills, for every operation, the set of operations that have surely *ended* when it starts. In the compute
 // lane one ends before the next starts, so of these the set is all up to one; in the other queues operations only start in
@@ -42,11 +42,6 @@ static void start_op(const tr__checker *c, uint32_t i, uint32_t previous) {
     if (c->program->edge[e].step_offset == 0) mark_ended(c, i, c->program->edge[e].op, 1);
 }
 
-static uint32_t queue_of(const tr_op *op) {
-  if (op->lane == TR_LANE_COMPUTE) return 0;
-  return tr__is_message(op) ? 2 + (uint32_t)op->ring : 1;
-}
-
 typedef struct queue {
   uint32_t head, previous; // operations + 1, 0: none
 } queue;
@@ -56,7 +51,7 @@ static tr_status walk_queues(const tr__checker *c, queue *q, const uint32_t *nex
   uint32_t left = p->nop;
   for (int moved = 1; moved;) {
     moved = 0;
-    for (int k = 0; k < 2 + p->nring; k++)
+    for (int k = 0; k < TR_QUEUE_RINGS + p->nring; k++)
       while (q[k].head && edges_done(p, &p->op[q[k].head - 1], done)) {
         uint32_t i = q[k].head - 1;
         start_op(c, i, q[k].previous);
@@ -75,11 +70,11 @@ tr_status tr__check_deadlock(const tr__checker *c) {
   const tr_program *p = c->program;
   unsigned char *done = calloc(p->nop + 1, 1);
   uint32_t *next = calloc(p->nop + 1, sizeof *next);
-  queue *q = calloc(2 + (size_t)p->nring, sizeof *q);
+  queue *q = calloc(TR_QUEUE_RINGS + (size_t)p->nring, sizeof *q);
   tr_status status = TR_ERR_MEMORY;
   if (done && next && q) {
     for (uint32_t i = p->nop; i-- > 0;) {
-      queue *own = &q[queue_of(&p->op[i])];
+      queue *own = &q[tr_op_queue(&p->op[i])];
       next[i] = own->head;
       own->head = i + 1;
     }

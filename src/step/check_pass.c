@@ -12,9 +12,9 @@ void tr__chunk_microbatches(const tr_program *program, int chunk, int *begin, in
   *end = program->microbatches;
   if (!twice) return;
   if (program->chunk[chunk].direction)
-    *begin = (program->microbatches + 1) / 2;
+    *begin = program->microbatches / 2;
   else
-    *end = (program->microbatches + 1) / 2; // an evaluation has one, going up
+    *end = program->microbatches / 2;
 }
 
 static size_t place(const tr__checker *c, int mb, uint32_t piece) {

@@ -17,9 +17,10 @@ typedef struct member {
   const tr_program *program;
   end *end;             // [nring]
   uint32_t *place;      // [nop] of messages: number in their channel
-  uint32_t *collective; // all other operations of the communication lane, in order
+  uint32_t *collective; // those of the communication lane, in order
+  uint32_t *exchange;   // pieces that exchange, in order
   unsigned char *done;  // [nop] of all but messages
-  uint32_t ncollective, started, computed, sums[TR_ROLE_DERIVATIVE + 1];
+  uint32_t ncollective, started, nexchange, exchanged, computed, sums[TR_ROLE_DERIVATIVE + 1];
 } member;
 
 typedef struct gang {
@@ -138,6 +139,8 @@ static int advance(const gang *g, member *m) {
     moved = 1;
   }
   for (; m->started < m->ncollective && is_ready(g, m, m->collective[m->started]); moved = 1) start_collective(g, m);
+  for (; m->exchanged < m->nexchange && is_ready(g, m, m->exchange[m->exchanged]); moved = 1)
+    m->done[m->exchange[m->exchanged++]] = 1;
   for (int k = 0; k < p->nring; k++)
     for (end *e = &m->end[k]; e->started < e->n && is_ready(g, m, e->op[e->started]); moved = 1) e->started++;
   return moved;
@@ -149,8 +152,8 @@ static int blocked_op(const gang *g, const member *m, uint32_t *out) {
   const tr_program *p = m->program;
   for (*out = m->computed; *out < p->nop; ++*out)
     if (p->op[*out].lane == TR_LANE_COMPUTE) return 1;
-  if (m->started < m->ncollective) {
-    *out = m->collective[m->started];
+  if (m->started < m->ncollective || m->exchanged < m->nexchange) {
+    *out = m->started < m->ncollective ? m->collective[m->started] : m->exchange[m->exchanged];
     return 1;
   }
   for (uint32_t i = 0; i < p->nop; i++)
@@ -219,12 +222,15 @@ static void sort_queues(member *m) {
     m->end[k].n = 0;
   }
   m->collective = at;
+  m->exchange = m->place + 2 * p->nop;
   for (uint32_t i = 0; i < p->nop; i++) {
     const tr_op *op = &p->op[i];
     if (tr__is_message(op)) {
       end *e = &m->end[op->ring];
       m->place[i] = e->n;
       e->op[e->n++] = i;
+    } else if (tr_op_queue(op) == TR_QUEUE_EXCHANGES) {
+      m->exchange[m->nexchange++] = i;
     } else if (op->lane == TR_LANE_COMM) {
       m->collective[m->ncollective++] = i;
     }
@@ -235,7 +241,7 @@ static tr_status make_member(const tr_program *program, member *m) {
   size_t nop = program->nop;
   *m = (member){.program = program};
   m->end = calloc((size_t)program->nring + 1, sizeof *m->end);
-  m->place = calloc(2 * nop + 1, sizeof *m->place);
+  m->place = calloc(3 * nop + 1, sizeof *m->place);
   m->done = calloc(nop + 1, 1);
   if (!m->end || !m->place || !m->done) return tr_error(TR_ERR_MEMORY, "no memory to check step programs");
   m->collective = m->place + nop;

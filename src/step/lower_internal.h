@@ -132,7 +132,6 @@ tr_status tr__lower_flags(tr__lowering *low);
 tr_status tr__lower_passes(tr__lowering *low, uint32_t count, uint32_t *first_pass);
 // A training program from halves with slots and flags: buckets, count, passes, loss, norm, update, new weights.
 tr_status tr__lower_training(tr__lowering *low);
-tr_status tr__lower_eval(tr__lowering *low);
 
 // ---- program.c
 

@@ -72,10 +72,3 @@ tr_status tr__lower_training(tr__lowering *low) {
   lower_state(low, first_pass);
   return TR_OK;
 }
-
-tr_status tr__lower_eval(tr__lowering *low) {
-  uint32_t first_pass;
-  TR_TRY(tr__lower_passes(low, TR__NO_OP, &first_pass));
-  for (uint32_t i = 0; i < low->program->nop; i++) low->program->op[i].phase = TR_PHASE_EVAL;
-  return TR_OK;
-}

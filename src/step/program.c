@@ -74,21 +74,6 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
   return tr__lower_finish(&low, lower_training(&low), out);
 }
 
-static tr_status lower_eval(tr__lowering *low) {
-  TR_TRY(list_passes(low, "F"));
-  TR_TRY(tr__lower_slots(low));
-  return tr__lower_eval(low);
-}
-
-tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out) {
-  tr_step_options options = {.microbatches = 1, .dp = 1};
-  TR_TRY(tr__lower_check_options(model, &options));
-  tr_program program;
-  tr__lowering low = {.program = &program, .model = model, .options = &options};
-  TR_TRY(one_chunk(model, 1, &program));
-  return tr__lower_finish(&low, lower_eval(&low), out);
-}
-
 void tr_program_destroy(tr_program *program) {
   free(program->op);
   free(program->edge);

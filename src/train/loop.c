@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 // ---- one rank's objects
@@ -226,6 +228,13 @@ static tr_status write_settings(const tr__trainer *t) {
   return status;
 }
 
+static void say_stopped(const tr__trainer *t) {
+  atomic_store(t->stopped, 1);
+  if (t->rank == 0)
+    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
+           (long long)t->step);
+}
+
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
@@ -243,9 +252,7 @@ static tr_status train_loop(tr__trainer *t) {
   TR_TRY(tr__profile_end(t));
   TR_TRY(tr__bubble_end(t));
   TR_TRY(tr__memory_end(t));
-  if (stop && t->step < t->plan->steps && t->rank == 0)
-    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
-           (long long)t->step);
+  if (stop && t->step < t->plan->steps) say_stopped(t);
   tr__fault_end(t);
   return TR_OK;
 }
@@ -319,16 +326,9 @@ static void remove_leftovers(const tr_train_plan *plan) {
   }
 }
 
-tr_status tr_train(tr_train_plan *plan, const tr_options *options) {
-  const char *folder = plan->config->train.folder;
-  char logs[4096];
-  int lock;
-  TR_TRY(tr__fault_check(plan));
-  snprintf(logs, sizeof logs, "%s/logs", folder);
-  TR_TRY(tr_file_make_folders(logs));
-  TR_TRY(lock_folder(plan, &lock));
-  remove_leftovers(plan);
-  tr__trainer start = {.plan = plan, .options = options};
+// From the first rank to the last, in a folder that is locked.
+static tr_status run_ranks(tr_train_plan *plan, const tr_options *options, const char *logs, _Atomic int *stopped) {
+  tr__trainer start = {.plan = plan, .options = options, .stopped = stopped};
   tr_status status = plan->place.size > 0 ? TR_OK : tr__trace_create(plan, &start.trace);
   if (status == TR_OK) {
     start.limits = tr__limits_measure(plan);
@@ -339,6 +339,23 @@ tr_status tr_train(tr_train_plan *plan, const tr_options *options) {
   if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
   if (start.trace && plan->place.rank == 0) status = tr__trace_write(start.trace, status);
   tr__trace_destroy(start.trace);
+  return status == TR_OK && atomic_load(stopped) ? TR_PENDING : status;
+}
+
+tr_status tr_train(tr_train_plan *plan, const tr_options *options) {
+  const char *folder = plan->config->train.folder;
+  char logs[4096];
+  int lock;
+  TR_TRY(tr__fault_check(plan));
+  snprintf(logs, sizeof logs, "%s/logs", folder);
+  TR_TRY(tr_file_make_folders(logs));
+  TR_TRY(lock_folder(plan, &lock));
+  remove_leftovers(plan);
+  // Outlives ranks that are processes.
+  _Atomic int *stopped = mmap(NULL, sizeof *stopped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  tr_status status = stopped == MAP_FAILED ? tr_error(TR_ERR_MEMORY, "no memory that ranks and launcher share")
+                                           : run_ranks(plan, options, logs, stopped);
+  if (stopped != MAP_FAILED) munmap((void *)stopped, sizeof *stopped);
   close(lock);
   return status;
 }

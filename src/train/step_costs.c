@@ -11,7 +11,7 @@
 static int same_class(const tr_op *a, const tr_op *b) {
   return a->kind == b->kind && a->role == b->role && a->stage == b->stage && a->back_stage == b->back_stage &&
          a->piece_begin == b->piece_begin && a->piece_end == b->piece_end && a->unit_begin == b->unit_begin &&
-         a->unit_end == b->unit_end && a->chunk == b->chunk;
+         a->unit_end == b->unit_end && a->chunk == b->chunk && a->lane == b->lane;
 }
 
 // Classes in the order in which their first operation comes. `example` has room for all operations.
@@ -103,38 +103,6 @@ static int64_t kernel_cost(void *user, int rank, uint32_t index, const tr_op *op
   return sum->count > 0 ? sum->kernels / sum->count : 0;
 }
 
-// The place of the sum of squares, for which all ranks of a pipeline wait; the program's end where there is none.
-static uint32_t meeting_of(const tr_program *program) {
-  uint32_t i = 0;
-  while (i < program->nop && (program->op[i].kind != TR_OP_REDUCE || program->op[i].role != TR_ROLE_SQUARES)) i++;
-  return i;
-}
-
-// The simulator has a reduction end on every rank for itself. Here what follows the sum of squares (norm, updates) is moved to
-// where the last rank ends that.
-static void meet(const tr_train_plan *plan, tr_sim_result *result) {
-  int64_t met = 0, busy = 0;
-  result->makespan = 0;
-  for (int r = 0; r < result->p; r++) {
-    const tr_program *program = &plan->part[r].program;
-    uint32_t at = meeting_of(program);
-    if (at < program->nop && result->event[r][at].end > met) met = result->event[r][at].end;
-  }
-  for (int r = 0; r < result->p; r++) {
-    const tr_program *program = &plan->part[r].program;
-    uint32_t at = meeting_of(program);
-    int64_t later = at < program->nop ? met - result->event[r][at].end : 0;
-    for (uint32_t i = at; i < program->nop; i++) {
-      result->event[r][i].begin += later;
-      result->event[r][i].end += later;
-    }
-    for (uint32_t i = 0; i < program->nop; i++)
-      if (result->event[r][i].end > result->makespan) result->makespan = result->event[r][i].end;
-    busy += result->rank[r].busy;
-  }
-  if (result->makespan > 0) result->bubble = 1 - (double)busy / ((double)result->p * (double)result->makespan);
-}
-
 static tr_status simulate(tr__costs *costs, const tr_sim_costs *sim, tr_sim_result *out) {
   const tr_train_plan *plan = costs->plan;
   const int pp = plan->mesh.degree[TR_AXIS_PP];
@@ -143,7 +111,6 @@ static tr_status simulate(tr__costs *costs, const tr_sim_costs *sim, tr_sim_resu
   for (int r = 0; r < pp; r++) program[r] = &plan->part[r].program;
   tr_status status = tr_sim_run(program, pp, sim, out);
   free(program);
-  if (status == TR_OK) meet(plan, out);
   return status;
 }
 

@@ -66,6 +66,9 @@ typedef struct tr__limits {
 } tr__limits;
 // Before any rank is started. Takes about a hundredth of the time that the run will take, 20 to 200 ms.
 tr__limits tr__limits_measure(const tr_train_plan *plan);
+// The share of the limit that a run with so many FLOP/s reaches, at most 1: what was seen once is the limit if it is more. 0: not
+// measured.
+double tr__limits_share(tr__limits *limits, double flops);
 
 // What the loop of one rank holds. Everything hangs off this object, so ranks can be threads.
 typedef struct tr__trainer {
@@ -83,6 +86,7 @@ typedef struct tr__trainer {
   int64_t *eval_index;           // [micro]
   struct tr__eval_sum *eval_sum; // [all ranks' shares] in the shared arena
   struct tr__dealer *dealer;
+  _Atomic int *stopped;      // seen by the launcher: the run has ended before its last step, as asked
   struct tr__fault *fault;   // NULL: none
   struct tr__saving *saving; // files and writer of checkpoints
   tr_events *events;         // NULL: none

@@ -213,6 +213,46 @@ static void pieces_whose_gradients_would_mix_are_refused(void **state) {
   refused(&c, "'silent' has no backward function for its inputs");
 }
 
+static const tr_piece_ops swap = {.kind = "swap", .exchanges = 1, .forward = nothing, .backward_input = nothing};
+static const tr_piece_ops busy_swap = {
+    .kind = "swap", .exchanges = 1, .forward = nothing, .backward_input = nothing, .backward_weight = nothing};
+
+static int add_swap(chain *c, const tr_piece_ops *how, unsigned use, int nparam) {
+  tr_piece piece = {.name = "swap",
+                    .ops = how,
+                    .nin = 1,
+                    .in = {{.value = c->a, .use = use}},
+                    .nout = 1,
+                    .out = {{.value = c->b}},
+                    .nparam = nparam,
+                    .param = {c->w}};
+  return tr_model_add_piece(c->model, &piece);
+}
+
+// What travels adds to nothing, and nobody is there to compute when it comes.
+static void an_exchange_only_passes_on(void **state) {
+  (void)state;
+  chain c = begin();
+  add(&c, "one", -1, c.a, c.w);
+  assert_int_equal(add_swap(&c, &swap, TR_SET_GRAD, 0), 1);
+  add(&c, "last", c.b, c.loss, -1);
+  assert_int_equal(tr_model_finish(c.model), TR_OK);
+  assert_true(tr_model_exchanges(c.model));
+  tr_model_destroy(c.model);
+  const struct {
+    const tr_piece_ops *how;
+    unsigned use;
+    int nparam;
+  } wrong[] = {
+      {&swap, 0, 0}, {&swap, TR_SET_GRAD | TR_ALIAS_GRAD, 0}, {&swap, TR_SET_GRAD, 1}, {&busy_swap, TR_SET_GRAD, 0}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    c = begin();
+    assert_false(tr_model_exchanges(c.model));
+    assert_int_equal(add_swap(&c, wrong[i].how, wrong[i].use, wrong[i].nparam), -1);
+    refused(&c, "'swap' exchanges, but");
+  }
+}
+
 // A piece of the library on a value or a parameter that does not fit it, and what must be said.
 static void adders_check_what_they_are_given(void **state) {
   (void)state;
@@ -443,6 +483,7 @@ int main(void) {
       cmocka_unit_test(the_last_piece_must_be_the_loss),
       cmocka_unit_test(wrong_additions_are_remembered),
       cmocka_unit_test(pieces_whose_gradients_would_mix_are_refused),
+      cmocka_unit_test(an_exchange_only_passes_on),
       cmocka_unit_test(adders_check_what_they_are_given),
       cmocka_unit_test(gpt2_has_its_published_size),
       cmocka_unit_test(an_untied_head_is_one_more_matrix),

@@ -89,6 +89,20 @@ static inline void pl_same_bits(const ph_case *c, const ph_result *got, const rh
   pl_close(c, "bits of weights", memcmp(got->weights, want->weights, nbyte) != 0, 0, "");
 }
 
+// Two ways of one pipeline.
+static inline void pl_same_run(const ph_case *a, const ph_case *b) {
+  ph_result *x = ph_run(a), *y = ph_run(b);
+  size_t nbyte = (size_t)x->total * sizeof(double);
+  char name[160];
+  ph_describe(a, name);
+  for (int step = 0; step < a->run.steps; step++)
+    if (x->loss[step] != y->loss[step] || x->norm[step] != y->norm[step]) fail_msg("%s: step %d differs", name, step);
+  if (memcmp(x->gradient, y->gradient, nbyte) != 0 || memcmp(x->weights, y->weights, nbyte) != 0)
+    fail_msg("%s: gradients or weights differ", name);
+  ph_free(x);
+  ph_free(y);
+}
+
 // The same data on one rank, in one micro-batch; and on as many ranks with other data as the pipeline has, in as many.
 static inline rh_case pl_yardstick(const ph_case *c) {
   rh_case one = c->run;

@@ -23,7 +23,10 @@ typedef enum ph_cut { PH_EVEN, PH_HEAVY_END, PH_HEAVY_BEGIN } ph_cut;
 typedef struct ph_case {
   rh_case run; // nrank: of dp; micro: of the step
   const char *schedule;
+  const char *tokens; // of a schedule that no generator makes; NULL: none
   int p, v, group;
+  int exchange; // pieces exchange with the rank that has other data, and not with this rank alone
+  int one_lane; // X is F, then B
   ph_cut cut;
   tr_dtype stage_wire;
   int sleeps; // random pauses before and after operations
@@ -67,7 +70,7 @@ typedef struct ph_rank {
   tr_step_options step;
   tr_program program;
   tr_pool *pool;
-  tr_group *dp, *pp, *grads, *tied;
+  tr_group *dp, *pp, *grads, *tied, *peers;
   tr_run_options options;
   tr_run *run;
   rh_rows *rows;
@@ -107,6 +110,7 @@ static inline tr_status ph_program(ph_rank *r) {
                               .bucket_elements = c->run.bucket,
                               .zero = c->run.zero,
                               .recompute = r->range};
+  if (c->one_lane) r->step_model.model.ncomm = 0;
   TR_TRY(tr_value_recompute_ranges(r->part, c->run.recompute, r->range, &r->step.nrecompute));
   TR_TRY(tr_program_build_pipeline(&r->schedule, r->pp_rank, &r->step_model.model, r->step_model.chunk_piece,
                                    &r->step, &r->program));
@@ -130,6 +134,7 @@ static inline tr_status ph_groups(ph_rank *r) {
   r->pp_rank = tr_mesh_coordinate(&mesh, tr_comm_rank(r->comm), TR_AXIS_PP);
   TR_TRY(tr_mesh_group(&mesh, r->comm, TR_AXIS_DP, &r->dp));
   TR_TRY(tr_mesh_group(&mesh, r->comm, TR_AXIS_PP, &r->pp));
+  if (r->c->exchange) TR_TRY(tr_mesh_group(&mesh, r->comm, TR_AXIS_DP, &r->peers));
   if (s->map != TR_STAGES_BOTH) return TR_OK;
   return ph_group(r, r->pp_rank, s->p - 1 - r->pp_rank, "copies", &r->grads);
 }
@@ -157,6 +162,7 @@ static inline void ph_options(ph_rank *r) {
   o->pp = r->pp;
   o->grads = r->grads;
   o->tied = r->tied;
+  o->peers = r->peers;
   o->type = c->type;
   o->rows = rh_per_place(c) * RH_POSITIONS;
   o->zero = c->zero;
@@ -175,7 +181,8 @@ static inline void ph_options(ph_rank *r) {
 static inline tr_status ph_open(const ph_case *c, tr_comm *comm, ph_rank *r) {
   *r = (ph_rank){.c = c, .comm = comm, .rows = calloc(RH_MICRO, sizeof *r->rows)};
   tr_schedule_spec spec = {.name = c->schedule, .p = c->p, .m = c->run.micro, .v = c->v, .group = c->group};
-  TR_TRY(tr_schedule_build(&spec, &r->schedule));
+  TR_TRY(c->tokens ? tr_schedule_parse(c->schedule, c->tokens, &r->schedule)
+                   : tr_schedule_build(&spec, &r->schedule));
   TR_TRY(rh_model(&c->run, &r->whole));
   TR_TRY(tr_layout_build(r->whole, &r->whole_layout));
   TR_TRY(ph_groups(r));
@@ -192,6 +199,7 @@ static inline tr_status ph_open(const ph_case *c, tr_comm *comm, ph_rank *r) {
 
 static inline void ph_close(ph_rank *r) {
   tr_run_destroy(r->run);
+  tr_group_destroy(r->peers);
   tr_group_destroy(r->tied);
   tr_group_destroy(r->grads);
   tr_group_destroy(r->pp);

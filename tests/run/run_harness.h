@@ -40,6 +40,7 @@ typedef struct rh_case {
   double dropout, lr, clip;
   tr_optim optim;
   rh_labels labels;
+  int full; // every sequence is as long as can be
 } rh_case;
 
 typedef struct rh_result {
@@ -116,7 +117,7 @@ static inline void rh_fill(const rh_case *c, int64_t step, int first, int last, 
   out->start[0] = 0;
   for (int index = first; index < last; index++) {
     int64_t sample = step * c->sequences + index;
-    for (int i = 0; i < rh_length(sample); i++, n++) {
+    for (int i = 0, length = c->full ? RH_POSITIONS : rh_length(sample); i < length; i++, n++) {
       out->token[n] = (int32_t)(rh_mix((uint32_t)sample, 10000u + (uint32_t)i) % RH_VOCAB);
       out->target[n] = rh_target(c, sample, index, i);
       out->position[n] = i;

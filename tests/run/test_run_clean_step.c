@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "run/exchange_model.h"
 #include "run/pipeline_harness.h"
 #include "trireme/model/llama.h"
 
@@ -385,6 +386,34 @@ static void pipelines(void **state) {
   }
 }
 
+static tr_status exchanging(tr_model **out) {
+  const ex_config config = {.layers = 6,
+                            .width = 256,
+                            .hidden = 96,
+                            .vocab = RH_VOCAB,
+                            .positions = RH_POSITIONS,
+                            .rows = 2 * RH_POSITIONS};
+  return ex_model(&config, out);
+}
+
+// Pieces that exchange with ranks that have other data, beside the other half of a pair and alone.
+static void exchanges(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    ph_case c = ph_default(i ? "dualpipe" : "dualpipev", 2, 2,
+                           8); // messages enough to use all of a channel before steps are watched
+    rh_case own = training(2, 1, i ? TR_BF16 : TR_F32);
+    own.model = exchanging;
+    own.full = 1;
+    own.zero = i;
+    own.micro = 8;
+    own.sequences = 2 * 2 * 8;
+    c.run = own;
+    c.exchange = 1;
+    check_case(&own, &c, "exchange");
+  }
+}
+
 // ---- the watch itself
 
 static tr_status careless_main(tr_comm *comm, void *user) {
@@ -446,6 +475,7 @@ int main(void) {
       cmocka_unit_test(three_ranks),
       cmocka_unit_test(plain_kernels),
       cmocka_unit_test(pipelines),
+      cmocka_unit_test(exchanges),
   };
   setenv("TRIREME_ISA", "avx512", 0);
   skip_unless_watched();

@@ -24,19 +24,6 @@ static ph_case case_of(int i, int dp) {
   return c;
 }
 
-static void same_pipeline_bits(const ph_case *a, const ph_case *b) {
-  ph_result *x = ph_run(a), *y = ph_run(b);
-  size_t nbyte = (size_t)x->total * sizeof(double);
-  char name[160];
-  ph_describe(a, name);
-  for (int step = 0; step < a->run.steps; step++)
-    if (x->loss[step] != y->loss[step] || x->norm[step] != y->norm[step]) fail_msg("%s: step %d differs", name, step);
-  if (memcmp(x->gradient, y->gradient, nbyte) != 0 || memcmp(x->weights, y->weights, nbyte) != 0)
-    fail_msg("%s: gradients or weights differ", name);
-  ph_free(x);
-  ph_free(y);
-}
-
 // ---- training
 
 static void ten_steps(tr_optim_kind kind, int tied) {
@@ -109,7 +96,7 @@ static void owned_parts_give_the_bits_of_whole_copies(void **state) {
     c.run.tied = i % 4 != 0;
     owned = c;
     owned.run.zero = 1;
-    same_pipeline_bits(&c, &owned);
+    pl_same_run(&c, &owned);
   }
 }
 
@@ -181,7 +168,7 @@ static void recomputation_changes_no_bit(void **state) {
       c.cut = (ph_cut)(i % 3);
       again = c;
       again.run.recompute = (tr_recompute)recompute;
-      same_pipeline_bits(&c, &again);
+      pl_same_run(&c, &again);
     }
 }
 
@@ -194,7 +181,7 @@ static void sleeps_change_no_bit(void **state) {
     c.run.steps = 2;
     slow = c;
     slow.sleeps = 1;
-    same_pipeline_bits(&c, &slow);
+    pl_same_run(&c, &slow);
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // Programs that are lowered with a model: cut into pieces, with rings of few slots, sums and updates, they take as long as
-// their schedule; what all ranks reach together starts when the last is there; sums of gradients stand beside passes.
+// their schedule; what all ranks reach together starts when the last is there; sums of gradients stand beside passes; what the
+// halves of a pair exchange stands beside the other half.
 #include "sim/sim_case.h"
 
 enum { PIECES = 3, MOST_CHUNKS = 4, MOST_RANKS = 8, PIECE_TICKS = 5 };
@@ -50,7 +51,9 @@ static int64_t cost(void *user, int rank, uint32_t index, const tr_op *op) {
   case TR_OP_I:
   case TR_OP_W: return PIECE_TICKS * (op->piece_end - op->piece_begin);
   case TR_OP_B: return 2 * PIECE_TICKS * (op->piece_end - op->piece_begin);
-  case TR_OP_REDUCE: return op->role == TR_ROLE_GRADIENT || op->role == TR_ROLE_TIED ? j->reduce : 0;
+  case TR_OP_REDUCE:
+    if (op->role == TR_ROLE_SQUARES) return j->reduce * (rank + 1);
+    return op->role == TR_ROLE_GRADIENT || op->role == TR_ROLE_TIED ? j->reduce : 0;
   case TR_OP_UPDATE: return j->update * (rank + 1);
   default: return 0;
   }
@@ -137,17 +140,18 @@ static int64_t time_of(const job *j, int rank, tr_op_kind kind, tr_op_role role,
   return -1;
 }
 
-// The norm needs all ranks' squares: nobody updates before the last rank's last sum.
+// The norm needs all ranks' squares: nobody updates before the last rank's last sum, and what the squares' sum takes rank 0, which
+// says the least.
 static void ranks_meet_before_the_norm(void **state) {
   (void)state;
   static job j;
   const int64_t pass = PIECES * PIECE_TICKS, passes = 3 * pass * (8 + 3) + 2 * (6 + 2 * (7 - 2));
   run(&(tr_schedule_spec){.name = "1f1b", .p = 4, .m = 8}, 2, 0, 7, 100, &j);
   for (int r = 0; r < 4; r++) {
-    assert_int_equal(time_of(&j, r, TR_OP_NORM, TR_ROLE_NONE, 0), passes + 7);
-    assert_int_equal(time_of(&j, r, TR_OP_UPDATE, TR_ROLE_NONE, 1), passes + 7 + 100 * (r + 1));
+    assert_int_equal(time_of(&j, r, TR_OP_NORM, TR_ROLE_NONE, 0), passes + 7 + 7);
+    assert_int_equal(time_of(&j, r, TR_OP_UPDATE, TR_ROLE_NONE, 1), passes + 7 + 7 + 100 * (r + 1));
   }
-  assert_int_equal(j.result.makespan, passes + 7 + 400);
+  assert_int_equal(j.result.makespan, passes + 7 + 7 + 400);
   // The path to the end leads over rank 0's passes and its sum to rank 3's update.
   assert_int_equal(j.result.critical[0], 3);
   int crosses = 0;
@@ -172,12 +176,77 @@ static void first_and_last_stage_meet(void **state) {
   finish(&j);
 }
 
+// ---- pairs of passes whose middle piece exchanges
+
+enum { MIDDLE = 1 };
+
+typedef struct exchanging {
+  part part;
+  tr_schedule schedule;
+  int comm_piece[2];
+  int64_t exchange;
+  int apart; // exchanges that no other pass stands beside
+} exchanging;
+
+static int64_t exchange_cost(void *user, int rank, uint32_t index, const tr_op *op) {
+  exchanging *e = user;
+  int64_t ticks = 0;
+  (void)rank;
+  (void)index;
+  for (uint32_t i = op->piece_begin; op->kind <= TR_OP_W && i < op->piece_end; i++)
+    ticks += i % PIECES != MIDDLE  ? PIECE_TICKS * (op->kind == TR_OP_B ? 2 : 1)
+             : op->kind != TR_OP_W ? e->exchange
+                                   : 0;
+  return ticks;
+}
+
+static int64_t makespan_of(exchanging *e, int two_lanes, int64_t exchange) {
+  const tr_step_options options = {.dp = 1};
+  const tr_program *program = &e->part.program;
+  tr_sim_costs costs = {.op = exchange_cost, .user = e};
+  tr_sim_result result;
+  e->exchange = exchange;
+  e->part.model.comm_piece = e->comm_piece;
+  e->part.model.ncomm = two_lanes ? 2 : 0;
+  assert_int_equal(
+      tr_program_build_pipeline(&e->schedule, 0, &e->part.model, e->part.chunk_piece, &options, &e->part.program),
+      TR_OK);
+  e->apart = 0;
+  for (uint32_t i = 0; i < program->nop; i++)
+    e->apart += program->op[i].lane == TR_LANE_COMPUTE && program->op[i].kind < TR_OP_W &&
+                program->op[i].piece_end - program->op[i].piece_begin == PIECES;
+  assert_int_equal(tr_sim_run(&program, 1, &costs, &result), TR_OK);
+  const int64_t makespan = result.makespan;
+  tr_sim_result_destroy(&result);
+  tr_program_destroy(&e->part.program);
+  return makespan;
+}
+
+// Of a pair, B starts; its exchange is beside the first piece of F, that of F beside the last of B.
+static void exchanges_are_beside_the_other_half(void **state) {
+  (void)state;
+  static exchanging e = {.comm_piece = {MIDDLE, PIECES + MIDDLE}};
+  enum { M = 8, PASSES = 2 * 2 * M, PAIRS = 2 * M - 3, HIDDEN = PIECE_TICKS - 1, SEEN = PIECE_TICKS + 3 };
+  assert_int_equal(tr_schedule_build(&(tr_schedule_spec){.name = "dualpipev", .p = 1, .m = M}, &e.schedule), TR_OK);
+  make_part(&e.schedule, 0, 1, 0, &e.part);
+  tr_program_destroy(&e.part.program);
+  const int64_t work = makespan_of(&e, 0, 0);
+  assert_int_equal(makespan_of(&e, 0, HIDDEN), work + PASSES * HIDDEN);
+  assert_int_equal(e.apart, PASSES);
+  assert_int_equal(makespan_of(&e, 1, HIDDEN), work + (PASSES - 2 * PAIRS) * HIDDEN);
+  assert_int_equal(e.apart, PASSES - 2 * PAIRS);
+  // One after the other, 3 ticks longer than the piece beside the first: so much is seen of each pair.
+  assert_int_equal(makespan_of(&e, 1, SEEN), work + (PASSES - 2 * PAIRS) * SEEN + PAIRS * 3);
+  tr_schedule_destroy(&e.schedule);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(programs_take_as_long_as_their_schedule),
       cmocka_unit_test(pairs_are_no_slower_than_whole_ones),
       cmocka_unit_test(ranks_meet_before_the_norm),
       cmocka_unit_test(first_and_last_stage_meet),
+      cmocka_unit_test(exchanges_are_beside_the_other_half),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ typedef struct sr_rank {
   const tr_step_options *options;
   int every, gathers, split;
   unsigned char started[SR_OPS], done[SR_OPS];
-  uint32_t head[2], open[SR_OPS];
+  uint32_t head[TR_QUEUE_RINGS], open[SR_OPS]; // heads of all queues but channels
   int nopen;
   sr_channel channel[SR_RINGS];
   int summed[SR_UNITS];  // REDUCEs that have ended, per unit (SYNC_LAST)
@@ -454,11 +454,14 @@ static inline int sr_list_moves(sr_job *job, sr_move *compute, int *ncompute, sr
   for (int k = 0; k < job->p; k++) {
     sr_rank *r = &job->rank[k];
     const tr_program *p = r->program;
-    while (r->head[0] < p->nop && p->op[r->head[0]].lane != TR_LANE_COMPUTE) r->head[0]++;
-    while (r->head[1] < p->nop && (p->op[r->head[1]].lane != TR_LANE_COMM || sr_is_message(&p->op[r->head[1]])))
-      r->head[1]++;
-    if (r->head[0] < p->nop && sr_ready(r, r->head[0])) compute[(*ncompute)++] = (sr_move){r, SR_COMPUTE, r->head[0]};
-    if (r->head[1] < p->nop && sr_ready(r, r->head[1])) other[n++] = (sr_move){r, SR_START, r->head[1]};
+    for (uint32_t q = 0; q < TR_QUEUE_RINGS; q++) {
+      while (r->head[q] < p->nop && tr_op_queue(&p->op[r->head[q]]) != q) r->head[q]++;
+      if (r->head[q] == p->nop || !sr_ready(r, r->head[q])) continue;
+      if (q == TR_QUEUE_COMPUTE)
+        compute[(*ncompute)++] = (sr_move){r, SR_COMPUTE, r->head[q]};
+      else
+        other[n++] = (sr_move){r, SR_START, r->head[q]};
+    }
     for (int i = 0; i < r->nopen && i < 4; i++)
       if (sr_can_end(job, &p->op[r->open[i]])) other[n++] = (sr_move){r, SR_END, (uint32_t)i};
     for (int ring = 0; ring < p->nring; ring++) n += sr_list_channel(job, r, ring, other + n);
@@ -500,7 +503,7 @@ static inline void sr_make_move(sr_job *job, const sr_move *m) {
   switch (m->kind) {
   case SR_COMPUTE:
     sr_compute(job, r, &r->program->op[m->at]);
-    r->done[r->head[0]++] = 1;
+    r->done[r->head[TR_QUEUE_COMPUTE]++] = 1;
     break;
   case SR_START:
     if (r->program->op[m->at].kind <= TR_OP_W)
@@ -508,7 +511,7 @@ static inline void sr_make_move(sr_job *job, const sr_move *m) {
     else
       sr_start_sum(job, r, &r->program->op[m->at]);
     r->started[m->at] = 1;
-    r->open[r->nopen++] = r->head[1]++;
+    r->open[r->nopen++] = r->head[tr_op_queue(&r->program->op[m->at])]++;
     break;
   case SR_END: {
     uint32_t i = r->open[m->at];

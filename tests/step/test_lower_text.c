@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
-// Programs of pipelines as people see them: what a rank's list says, how the halves of a pair alternate, what stands in an
-// evaluation, and what is said where a plan or a program cannot be right.
+// Programs of pipelines as people see them: what a rank's list says, how the halves of a pair alternate, and what is said where
+// a plan or a program cannot be right.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,64 +148,6 @@ static void a_pair_that_computes_again_does_not_take_turns(void **state) {
   tr_text_free(&text);
   tr_program_destroy(&program);
   tr_schedule_destroy(&s);
-}
-
-// ---- evaluation
-
-static void an_evaluation_goes_up_all_stages(void **state) {
-  (void)state;
-  tr_schedule s;
-  pc_part part;
-  tr_program program[2];
-  const tr_program *pointer[] = {&program[0], &program[1]};
-  sc_build("zbv", 2, 4, 0, &s);
-  make_part(&part, 2, 2);
-  for (int r = 0; r < 2; r++)
-    assert_int_equal(tr_program_build_eval_pipeline(&s, r, &part.model, part.chunk_piece, &program[r]), TR_OK);
-  expect_text(&program[0], "   0 compute F       stage 0 micro-batch 0 pieces 0..1\n"
-                           "   1 comm    SEND    activation behind stage 0 micro-batch 0 to rank 1 slot 0  after 0\n"
-                           "   2 comm    RECV    activation behind stage 2 micro-batch 0 from rank 1 slot 0\n"
-                           "   3 compute F       stage 3 micro-batch 0 pieces 2..3  after 2\n");
-  expect_text(&program[1],
-              "   0 comm    RECV    activation behind stage 0 micro-batch 0 from rank 0 slot 0\n"
-              "   1 compute F       stage 1 micro-batch 0 pieces 0..1  after 0\n"
-              "   2 compute F       stage 2 micro-batch 0 pieces 2..3\n"
-              "   3 comm    SEND    activation behind stage 2 micro-batch 0 to rank 0 slot 0  after 2\n");
-  assert_int_equal(program[1].op[3].phase, TR_PHASE_EVAL);
-  for (int capacity = -1; capacity < 2; capacity++)
-    assert_int_equal(tr_program_check_pipeline(pointer, 2, capacity), TR_OK);
-  for (int r = 0; r < 2; r++) tr_program_destroy(&program[r]);
-  tr_schedule_destroy(&s);
-}
-
-static void try_evaluation(const tr_schedule *s) {
-  tr_program program[SR_RANKS], training;
-  const tr_program *pointer[SR_RANKS];
-  pc_part part;
-  int passes = 0;
-  if (s->m > s->p + 2) return; // the number of micro-batches does not matter
-  make_part(&part, s->v, 1);
-  for (int r = 0; r < s->p; r++) {
-    pointer[r] = &program[r];
-    assert_int_equal(tr_program_build_eval_pipeline(s, r, &part.model, part.chunk_piece, &program[r]), TR_OK);
-    assert_int_equal(build(s, r, &part, &training), TR_OK);
-    assert_int_equal(program[r].nring, training.nring);
-    for (int k = 0; k < training.nring; k++) {
-      assert_int_equal(program[r].ring[k].stage, training.ring[k].stage);
-      assert_int_equal(program[r].ring[k].role, training.ring[k].role);
-      assert_int_equal(program[r].ring[k].direction, training.ring[k].direction);
-    }
-    for (uint32_t i = 0; i < program[r].nop; i++) passes += program[r].op[i].kind == TR_OP_F;
-    tr_program_destroy(&training);
-  }
-  if (tr_program_check_pipeline(pointer, s->p, 0) < 0) fail_msg("%s: %s", s->name, tr_status_text());
-  assert_int_equal(passes, s->S);
-  for (int r = 0; r < s->p; r++) tr_program_destroy(&program[r]);
-}
-
-static void every_placement_can_be_evaluated(void **state) {
-  (void)state;
-  sc_each(try_evaluation);
 }
 
 // ---- what cannot be right
@@ -371,8 +313,6 @@ int main(void) {
       cmocka_unit_test(halves_of_a_pair_take_turns_where_pieces_communicate),
       cmocka_unit_test(a_part_waits_for_its_own_half_only),
       cmocka_unit_test(a_pair_that_computes_again_does_not_take_turns),
-      cmocka_unit_test(an_evaluation_goes_up_all_stages),
-      cmocka_unit_test(every_placement_can_be_evaluated),
       cmocka_unit_test(plans_that_make_no_program_are_refused),
       cmocka_unit_test(orders_for_which_no_flag_is_right_are_refused),
       cmocka_unit_test(a_deadlock_names_every_rank_and_what_it_waits_for),

@@ -396,21 +396,6 @@ static void ranges_that_do_not_ascend_are_refused(void **state) {
   }
 }
 
-static void an_evaluation_program_is_one_forward_pass(void **state) {
-  (void)state;
-  static const int last_piece[] = {0};
-  static const int64_t start[] = {0, 64};
-  tr_step_model model = {.npiece = 3, .nunit = 1, .unit_last_piece = last_piece, .unit_start = start};
-  tr_program program;
-  assert_int_equal(tr_program_build_eval(&model, &program), TR_OK);
-  assert_int_equal(program.nop, 1);
-  assert_int_equal(program.op[0].kind, TR_OP_F);
-  assert_int_equal(program.op[0].phase, TR_PHASE_EVAL);
-  assert_int_equal(program.op[0].piece_end, 3);
-  assert_int_equal(program.nedge, 0);
-  tr_program_destroy(&program);
-}
-
 static void plans_without_micro_batches_are_refused(void **state) {
   (void)state;
   static const int last_piece[] = {0};
@@ -459,7 +444,6 @@ int main(void) {
       cmocka_unit_test(the_values_of_another_micro_batch_do_not_do),
       cmocka_unit_test(a_forward_pass_that_is_cut_within_a_range_keeps_its_values),
       cmocka_unit_test(ranges_that_do_not_ascend_are_refused),
-      cmocka_unit_test(an_evaluation_program_is_one_forward_pass),
       cmocka_unit_test(plans_without_micro_batches_are_refused),
       cmocka_unit_test(programs_too_long_to_be_checked_are_refused),
   };

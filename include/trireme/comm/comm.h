@@ -51,7 +51,8 @@ void tr_comm_beat(tr_comm *comm);
 void tr_comm_activity(tr_comm *comm, const char *what, int64_t step, int64_t microbatch);
 // Advance every request under way without waiting. Called between pieces; returns the job's error if it is stopping.
 tr_status tr_comm_progress(tr_comm *comm);
-// Stop the whole job: every rank's pending and later calls fail with this status and sentence. First caller wins.
+// Stop the whole job: every rank's pending and later calls fail with this status and sentence, with "rank N: " before it where
+// others pass it on and it begins with no rank. First caller wins.
 void tr_comm_abort(tr_comm *comm, tr_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 tr_status tr_comm_check(tr_comm *comm);          // TR_OK, or the job's error (recorded as this thread's sentence)
 int tr_comm_stop_requested(const tr_comm *comm); // Ctrl-C or SIGTERM: finish the step, save, leave

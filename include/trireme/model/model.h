@@ -20,6 +20,7 @@
 
 #include "trireme/base/status.h"
 #include "trireme/base/text.h"
+#include "trireme/comm/comm.h"
 #include "trireme/kernel/kernel.h"
 #include "trireme/mesh/mesh.h"
 #include "trireme/model/role.h"
@@ -68,6 +69,9 @@ typedef struct tr_piece_call {
   tr_kv_cache *cache; // generating: this piece's cache; NULL otherwise
   float *logits;      // generating: the head writes the last row's logits here; NULL otherwise
   int64_t length;     // generating: tokens of the sequence once all appended ones are through; 0: as positions say
+  tr_group *peers;    // pieces that exchange: the ranks that do so with each other; NULL: this rank alone
+  tr_request *
+      *request; // pieces that exchange: where what has been started is to be told; NULL: block until it has ended
 } tr_piece_call;
 
 // The functions of a kind of piece. backward_input of the last piece (the loss) starts the backward pass.
@@ -76,6 +80,11 @@ typedef struct tr_piece_ops {
   const char *kind; // "linear"
   int cheap; // little work for what it writes (norms, attention, activations): recompute=selective may repeat forward,
              // which must then, as with recompute=full, write the same bits
+  // The piece communicates: forward and backward_input start one operation on call->peers, into call->request, and do nothing
+  // else but what comes before it; *request NULL: there was nothing to wait for. What it sends and receives are its values and
+  // their gradients, so their size is known beforehand. All peers run the same pieces in the same order. In an overlapped pair
+  // of passes the other pass computes while the operation is under way. It has no parameters, and sets its gradients (TR_SET_GRAD).
+  int exchanges;
   tr_status (*forward)(const tr_piece_call *call);
   tr_status (*backward_input)(const tr_piece_call *call);
   tr_status (*backward_weight)(const tr_piece_call *call);
@@ -168,6 +177,7 @@ int64_t tr_model_positions(const tr_model *model); // longest sequence; INT64_MA
 // list of pieces.
 int tr_model_grad_is_first(const tr_model *model, int piece, int in);      // no later piece reads this value
 int tr_model_param_grad_is_first(const tr_model *model, int piece, int k); // no later piece uses this parameter
+int tr_model_exchanges(const tr_model *model);                             // whether a piece of it does
 unsigned tr_model_param_pack(const tr_model *model, int param);            // union over the pieces of tr_piece.pack
 // Lowest piece that contributes to a gradient of this unit: after its backward the unit's gradient is complete.
 int tr_model_unit_last_piece(const tr_model *model, int unit);

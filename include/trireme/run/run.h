@@ -57,8 +57,10 @@ typedef struct tr_run_options {
   tr_group *share; // with `zero` 1: of those, ranks that have the state together, on one machine; NULL: all of them
   tr_group *pp;    // ranks of the pipeline, in its order; NULL: one
   tr_group *tied;  // ranks with a copy of a parameter that this rank shares with another stage; NULL: it shares none
-  tr_dtype type;   // of activations and working weights
-  int64_t rows;    // most rows in a micro-batch
+  tr_group
+      *peers; // ranks that pieces exchange with, for nothing else; NULL: this rank alone, where an exchange is a copy
+  tr_dtype type;          // of activations and working weights
+  int64_t rows;           // most rows in a micro-batch
   int split_backward;     // as in the program
   tr_grad_sync grad_sync; // as in the program
   tr_recompute recompute; // whose ranges are in the program
@@ -78,7 +80,7 @@ void tr_run_options_init(tr_run_options *options);
 // What lowering needs to know of a model, or of a rank's part of one. `layout` outlives it.
 typedef struct tr_run_step_model {
   tr_step_model model; // of the lists below
-  int *unit_last_piece, *unit_chunk_piece, *tied;
+  int *unit_last_piece, *unit_chunk_piece, *tied, *comm_piece;
   int *chunk_piece; // [2 ranges] for tr_program_build_pipeline
   tr_step_use *use;
 } tr_run_step_model;

@@ -5,9 +5,9 @@
 // that its program says is done. A compute operation takes what the cost table says and holds its rank's compute lane. Messages
 // of a channel keep their order, channels do not wait for each other: a SEND hands its message to the link, where it waits for
 // those before it, keeps the link busy for `occupancy` ticks and arrives `latency` ticks later; its RECV ends when it has
-// arrived and a slot is free. Other communication of a rank is one operation after the other; sums over the ranks of the pipeline
-// (of the loss, of squares, of tied gradients) start when all ranks are there. The same programs are executed by run.h: what is
-// predicted is what runs.
+// arrived and a slot is free. Of a rank's pieces that exchange, and of its other communication, each is one operation after the
+// other; sums over the ranks of the pipeline (of the loss, of squares, of tied gradients) start when all ranks are there, and end
+// for all after the least of what they cost a rank. The same programs are executed by run.h: what is predicted is what runs.
 //
 // Symmetry: ranks that differ only in their data (replicas along dp, cp or tp) do the same at the same time, so one pipeline
 // of p ranks stands for all of p x replicas; what replicas do together, a REDUCE, is one operation with a cost. Nothing else

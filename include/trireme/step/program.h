@@ -85,6 +85,19 @@ typedef struct tr_op {
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
 
+// Which queue of its rank an operation stands in: the compute lane, or one of the communication lane's (see below).
+enum {
+  TR_QUEUE_COMPUTE,
+  TR_QUEUE_COLLECTIVES,
+  TR_QUEUE_EXCHANGES,
+  TR_QUEUE_RINGS
+}; // the last: of ring 0, then 1, ...
+static inline uint32_t tr_op_queue(const tr_op *op) {
+  if (op->lane == TR_LANE_COMPUTE) return TR_QUEUE_COMPUTE;
+  if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return TR_QUEUE_RINGS + (uint32_t)op->ring;
+  return op->kind <= TR_OP_X ? TR_QUEUE_EXCHANGES : TR_QUEUE_COLLECTIVES;
+}
+
 typedef struct tr_edge {
   uint32_t op;
   int32_t step_offset;
@@ -107,7 +120,7 @@ typedef struct tr_step_model {
   const int *unit_chunk_piece;
   const int *tied; // [ntied] units with a parameter that a stage on another rank has too (TR_ROLE_TIED)
   int ntied, ncomm;
-  const int *comm_piece;  // [ncomm] ascending: pieces that communicate; between them the halves of an X alternate
+  const int *comm_piece;  // [ncomm] ascending: pieces that exchange; between them the halves of an X alternate
   const tr_step_use *use; // [chunks] NULL: everything is read until W
 } tr_step_model;
 
@@ -186,10 +199,10 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 // One rank's program of a pipeline (schedule.h): its passes in the schedule's order; after each pass SENDs of what its
 // neighbours wait for; REDUCE of a bucket right after its last weight gradient; LOSS, SQUARES, NORM, UPDATE, PUBLISH.
 //
-// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), and
-// all other operations together are one (collectives). An operation may start when those before it in its queue have started
-// (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list. That place
-// is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
+// Queues. The compute lane is one. Of the communication lane, each ring with a peer is a queue of its own (a channel), pieces that
+// exchange are one, and all other operations together are one (collectives). An operation may start when those before it in its
+// queue have started (compute lane: have ended) and its edges are satisfied; so a RECV can start long before its place in the list.
+// That place is where one stream for everything would have it: the SEND and the RECV of a message are put into both ranks' lists at
 // once, in one walk over all ranks' passes. So nothing waits for ever, even if channels hold nothing.
 //
 // Rings. A slot of an entering ring is taken from the start of RECV to the end of the last pass that reads it (`use`), and RECV
@@ -218,17 +231,10 @@ tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const
                                     const int *chunk_piece, const tr_step_options *options, tr_program *out);
 // All ranks' programs without a model, in one walk: out[p].
 tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out);
-// One micro-batch, forward only, through all stages (map `both`: of direction 0). Chunks and rings have the same numbers as in
-// the rank's training program.
-tr_status tr_program_build_eval_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
-                                         const int *chunk_piece, tr_program *out);
 // Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
 // ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is read before it is written or
 // written before its last reader. TR_ERR_PLAN names the rank and operation, and what every blocked rank waits for.
 tr_status tr_program_check_pipeline(const tr_program *const *program, int p, int capacity);
-
-// Forward only: one micro-batch.
-tr_status tr_program_build_eval(const tr_step_model *model, tr_program *out);
 void tr_program_destroy(tr_program *program);
 
 // Prove a training step's program of one rank, with a model: every piece of every micro-batch forward exactly once before its

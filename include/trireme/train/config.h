@@ -114,6 +114,9 @@ extern const size_t tr_train_option_count;
 // Start from the table: defaults and environment. The struct belongs to the options from then on. A section `plan` is not read:
 // `trireme plan` keeps there what its plan is for.
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
+// Defaults that depend on the model, when all settings are there: data.sequence is no more than what the model that is described
+// (model.from, model.positions) takes. A model that cannot be read is left to whoever makes a plan.
+tr_status tr_train_settle(const tr_train_config *config, tr_options *options);
 // The model that settings ask for, without its weights. The vocabulary is that of model.from or model.vocab.
 tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out);
 
@@ -158,6 +161,7 @@ typedef struct tr_train_plan {
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;
+  int settled;         // data.sequence is what tr_train_settle found
   char micro_text[96]; // batch.micro=auto: what kept it from being larger; "": it was given
   int nthread;
   int progress;         // draw progress bars

@@ -10,11 +10,11 @@
 //   FOLDER/contract.json      what decides every bit of the run: seed, data, order, types, kernels, program
 //   FOLDER/data/              text as tokens, when it had to be tokenized (data.cache)
 //
-// A log line's "peak" is the run's share of what the processors of all ranks could multiply and add, measured before the
-// ranks start, for a hundredth of the time that the run is going to take, 20 to 200 ms. With several ranks, "comm" is the
-// share of time that rank 0 waited for communication, and "rho" communication (the time of its step programs outside pieces
-// and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has
-// peak_share, comm_wait and rho.
+// A log line's "peak" is the run's share of what the processors of all ranks could multiply and add per second of their own time, measured
+// for 20 to 200 ms before the ranks start; or of the fastest that was seen of the run itself, should that be more. With several ranks,
+// "comm" is the share of time that rank 0 waited for communication, and "rho" communication (the time of its step programs outside pieces
+// and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has peak_share,
+// comm_wait and rho.
 //
 // With a pipeline all ranks are measured, and "bubble" is the share of their programs' time in which they compute nothing; behind
 // it, in parentheses, the same as simulated from what operations took in the first steps (bubble_simulated). At the end one line,
@@ -35,8 +35,9 @@
 #include "trireme/train/config.h"
 
 // Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
-// returns. Ranks that others have started on several hosts go on with the smallest micro-batch that any host has chosen by its own
-// memory (batch.micro=auto): the plan is changed to that.
+// returns, and TR_PENDING when the run was asked to stop, has saved, and has steps left. Ranks that others have started on several
+// hosts go on with the smallest micro-batch that any host has chosen by its own memory (batch.micro=auto): the plan is changed to
+// that.
 tr_status tr_train(tr_train_plan *plan, const tr_options *options);
 
 // Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, communicator, groups and
