@@ -49,7 +49,7 @@ static void staged_operations_conform(void **state) {
   (void)state;
   static const int sizes[] = {2, 3, 4, 7};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    cf_options options = {.large = sizes[i] == 2 ? 70003 : 12007};
+    cf_options options = {.large = sizes[i] == 2 ? 70003 : 12007, .outside = 1};
     assert_int_equal(run_reading(0, sizes[i], cf_main, &options, NULL), TR_OK);
   }
 }
@@ -60,7 +60,9 @@ static void pulled_operations_conform(void **state) {
   (void)state;
   static const int sizes[] = {2, 3, 5, 8};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    conforms(sizes[i], (cf_options){.large = sizes[i] == 2 ? 70003 : 12007, .prepare = read_all, .delays = i % 2});
+    conforms(
+        sizes[i],
+        (cf_options){.large = sizes[i] == 2 ? 70003 : 12007, .prepare = read_all, .delays = i % 2, .outside = 1});
 }
 
 static void begin_before_the_wrap(tr_comm *comm) { tr__comm_set_first_sequence(comm, 0xffffff00u); }
