@@ -3,7 +3,7 @@
 # Install what is missing, build, run the tests. Ends with ctest's own summary; non-zero if anything failed.
 #
 #   ./check.sh               quick and full tiers on the release build, quick tier under address and undefined sanitizers
-#   ./check.sh --quick       quick tier on the release build only (under a minute once built)
+#   ./check.sh --quick       quick tier on the release build only (a few minutes on two cores once built)
 #   ./check.sh --full        quick and full tiers on the release build only
 #   ./check.sh --nightly     every tier on the release build; quick tier with clang and under all sanitizers
 #   --sanitizers             with any of these: add the quick tier under address and undefined sanitizers

@@ -127,7 +127,7 @@ settings="train.steps=$steps lr.warmup=$((steps / 15 + 1))"
 step "Training $steps steps on $ranks ranks, about $minutes minutes (Ctrl-C once: finish the step, save, stop)"
 echo "build/trireme train presets/demo.yaml -n $ranks batch.sequences=$((8 * ranks)) $settings"
 # shellcheck disable=SC2086 # two words
-train $settings
+train $settings || [ $? = 130 ] # stopped by Ctrl-C, and saved
 prompt=$(prompt_from_text)
 step "What it writes after '$prompt'"
 build/trireme generate runs/demo/checkpoints --prompt "$prompt"

@@ -115,4 +115,5 @@ def main():
     print(f"worst: off by a factor of {worst:.3f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -165,7 +165,22 @@ static tr_status write_synced(const char *at, const char *path, const void *data
   return status;
 }
 
+// Devices and pipes hold nothing that could be kept, and must not give way to a file.
+static int is_stream(const char *path) {
+  struct stat about;
+  return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+}
+
+static tr_status write_stream(const char *path, const void *data, size_t nbyte) {
+  int fd = open_again(path, O_WRONLY, 0);
+  if (fd < 0) return io_error(path, "open");
+  tr_status status = tr_file_write_all(fd, data, nbyte, path);
+  if (close(fd) != 0 && errno != EINTR && status == TR_OK) status = io_error(path, "close");
+  return status;
+}
+
 tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte) {
+  if (is_stream(path)) return write_stream(path, data, nbyte);
   char *folder = folder_of(path), *temporary = temporary_of(path);
   tr_status status = TR_OK;
   if (!folder || !temporary) {

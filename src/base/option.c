@@ -164,6 +164,7 @@ static tr_status set_row(tr_options *o, size_t i, const char *value, const char 
   if (source && !copy) return tr_error(TR_ERR_MEMORY, "no memory for the source of %s", row->path);
   free(o->slot[i].source);
   o->slot[i].source = copy;
+  o->slot[i].by_default = 0;
   return TR_OK;
 }
 
@@ -340,7 +341,7 @@ tr_status tr_options_apply_argument(tr_options *o, const char *argument) {
 
 // ---- asking
 
-static const tr__option_slot *slot_of(const tr_options *o, const char *path) {
+static tr__option_slot *slot_of(const tr_options *o, const char *path) {
   for (size_t i = 0; i < o->noption; i++)
     if (strcmp(o->table[i].path, path) == 0) return &o->slot[i];
   return NULL;
@@ -348,12 +349,21 @@ static const tr__option_slot *slot_of(const tr_options *o, const char *path) {
 
 int tr_options_is_set(const tr_options *o, const char *path) {
   const tr__option_slot *slot = slot_of(o, path);
-  return slot && slot->source;
+  return slot && slot->source && !slot->by_default;
 }
 
 const char *tr_options_source(const tr_options *o, const char *path) {
   const tr__option_slot *slot = slot_of(o, path);
   return slot && slot->source ? slot->source : "default";
+}
+
+tr_status tr_options_default(tr_options *o, const char *path, const char *value, const char *source) {
+  tr__option_slot *slot = slot_of(o, path);
+  if (!slot) return tr_error(TR_ERR_INTERNAL, "there is no option \"%s\"", path);
+  if (slot->source && !slot->by_default) return TR_OK;
+  TR_TRY(set_row(o, (size_t)(slot - o->slot), value, source, source));
+  slot->by_default = 1;
+  return TR_OK;
 }
 
 tr_status tr_options_error(const tr_options *o, const char *path, const char *format, ...) {

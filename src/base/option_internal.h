@@ -11,8 +11,9 @@
 typedef enum tr__name_kind { TR__NAME_PATH, TR__NAME_ALIAS, TR__NAME_LEAF } tr__name_kind;
 
 typedef struct tr__option_slot {
-  char *source; // where the value came from; NULL: the default
-  int turn;     // number of the source that set it last
+  char *source;   // where the value came from; NULL: the default
+  int by_default; // which says where another default came from
+  int turn;       // number of the source that set it last
 } tr__option_slot;
 
 typedef struct tr__option_subtree {

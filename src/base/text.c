@@ -48,6 +48,39 @@ void tr_text_fit(tr_text *text) {
   text->capacity = text->size + 1;
 }
 
+// How much of a word of n bytes goes on a line with room for `room`.
+static size_t part_of(const char *word, size_t n, size_t room, size_t line) {
+  size_t end = room < n ? room : n;
+  if (n <= line) return n;
+  while (end > 0 && word[end - 1] != ',') end--;
+  return end ? end : n;
+}
+
+void tr_text_wrap(tr_text *out, const char *text, int at, int indent) {
+  const size_t first = (size_t)indent, line = TR_TEXT_COLUMNS - first;
+  size_t column = (size_t)at;
+  while (*text) {
+    size_t gap = strspn(text, " "), n = strcspn(text + gap, " \n");
+    if (n == 0 && text[gap] == '\n') {
+      tr_text_append_bytes(out, "\n", 1);
+      text += gap + 1;
+      column = 0;
+      continue;
+    }
+    size_t room = column + gap < TR_TEXT_COLUMNS ? TR_TEXT_COLUMNS - column - gap : 0;
+    size_t part = part_of(text + gap, n, room, line);
+    if (part > room && column > first) {
+      tr_text_append(out, "\n%*s", indent, "");
+      text += gap;
+      part = part_of(text, n, line, line);
+      column = first, gap = 0;
+    }
+    tr_text_append_bytes(out, text, gap + part);
+    text += gap + part;
+    column += gap + part;
+  }
+}
+
 void tr_text_append(tr_text *text, const char *format, ...) {
   va_list args, again;
   va_start(args, format);

@@ -6,6 +6,7 @@
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
 #include "trireme/ckpt/checkpoint.h"
+#include "trireme/step/schedule.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -141,6 +142,13 @@ tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_
 static int is_code_point(unsigned long code, size_t length) {
   static const unsigned long least[] = {0, 0, 0x80, 0x800, 0x10000};
   return code >= least[length] && code <= 0x10ffff && (code < 0xd800 || code > 0xdfff);
+}
+
+int tr__cli_is_schedule_file(const char *schedule) {
+  const char *known;
+  for (int i = 0; (known = tr_schedule_known(i, NULL)) != NULL; i++)
+    if (strcmp(known, schedule) == 0) return 0;
+  return tr_file_exists(schedule) || strpbrk(schedule, "/.") != NULL;
 }
 
 size_t tr__cli_character(const char *text, size_t n, int *valid) {

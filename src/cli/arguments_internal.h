@@ -52,6 +52,9 @@ tr_status tr__cli_settings(const char *command, tr_options *options, int argc, c
 // Hugging Face folder. `verify`: compare hashes with the manifest where there is one.
 tr_status tr__cli_find_checkpoint(const char *path, int verify, char *out, size_t nbyte);
 
+// Whether a schedule is given as a file: what is no schedule's name, and there, or looks like a path.
+int tr__cli_is_schedule_file(const char *schedule);
+
 // Length of the character that starts at text[0]: 0 when it may still become whole with more bytes than `n`.
 // *valid 0: these bytes are no UTF-8.
 size_t tr__cli_character(const char *text, size_t n, int *valid);

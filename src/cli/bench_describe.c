@@ -3,8 +3,9 @@
 //
 // Two layers of each model are enough: a piece takes as long in every layer. Sizes are such that products go from far below to near
 // their full rate, and activations from a core's own cache to beyond it. In a step a piece finds its operands where the piece before
-// left them, which no benchmark of a kernel alone has. With one thread per rank times are processor times, so that others on
-// the machine count for little.
+// left them, which no benchmark of a kernel alone has. All is measured twice, one half after the other, so that a minute in which the
+// machine is slower is not one layout's. With one thread per rank times are processor times, so that others on the machine count
+// for little.
 #include "cli/bench_describe_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
@@ -28,11 +29,25 @@ static const shape shapes[] = {
     {"llama", 256, 4, 4, 704, 2048, 128, 2},    {"llama", 384, 6, 2, 1024, 512, 512, 1},
     {"llama", 768, 12, 12, 2048, 4096, 128, 1},
 };
-enum { SHAPES = sizeof shapes / sizeof *shapes, ACCUMULATION = 2, CALLS = 4096, ROWS = 256 };
-static const double measured_seconds = 0.25;
+enum {
+  SHAPES = sizeof shapes / sizeof *shapes,
+  ACCUMULATION = 2,
+  HALVES = 2,
+  SETUPS = 32,
+  CALLS = 1 << 16,
+  ROWS = 1024
+};
+static const double measured_seconds = 0.15; // of each half
 
-// A call that was seen: what it had to do and what it took. `whole`: of the step that it was in.
+// A layout and type that is measured.
+typedef struct setup {
+  int ranks, threads;
+  tr_dtype type;
+} setup;
+
+// A call that was seen: what it had to do and what it took, and by what its error counts.
 typedef struct call {
+  int setup;
   char kind[TR_KERNEL_KIND];
   tr_kernel_pass pass;
   tr_kernel_work work;
@@ -41,13 +56,13 @@ typedef struct call {
 
 typedef struct survey {
   const tr__describe_job *job;
-  int ranks, threads;
-  tr_dtype type;
-  call *call; // [CALLS] of one layout and type
+  setup setup[SETUPS];
+  int nsetup;
+  call *call; // [CALLS]
   size_t n;
   tr_kernel_rate *row; // [ROWS]
   size_t nrow;
-  double error[ROWS]; // of whole steps
+  double step[SETUPS][HALVES * SHAPES], error[SETUPS * HALVES * SHAPES]; // of whole steps: seconds; as shares
   size_t nerror;
 } survey;
 
@@ -59,7 +74,7 @@ static tr_status set_count(tr_options *options, const char *key, int value) {
   return tr_options_apply_argument(options, text);
 }
 
-static tr_status set_model(const shape *s, const survey *v, tr_options *options) {
+static tr_status set_model(const shape *s, const setup *on, tr_options *options) {
   const struct {
     const char *key;
     int value;
@@ -73,26 +88,26 @@ static tr_status set_model(const shape *s, const survey *v, tr_options *options)
                {"model.dropout", 0},
                {"data.sequence", s->sequence},
                {"batch.micro", s->micro},
-               {"batch.sequences", ACCUMULATION * s->micro * v->ranks},
-               {"run.ranks", v->ranks},
-               {"run.threads", v->threads}};
+               {"batch.sequences", ACCUMULATION * s->micro * on->ranks},
+               {"run.ranks", on->ranks},
+               {"run.threads", on->threads}};
   char text[64];
   snprintf(text, sizeof text, "model.kind=%s", s->kind);
   TR_TRY(tr_options_apply_argument(options, text));
   for (size_t i = 0; i < sizeof count / sizeof *count; i++) TR_TRY(set_count(options, count[i].key, count[i].value));
-  return tr_options_apply_argument(options, v->type == TR_BF16 ? "precision.compute=bf16" : "precision.compute=f32");
+  return tr_options_apply_argument(options, on->type == TR_BF16 ? "precision.compute=bf16" : "precision.compute=f32");
 }
 
-static void add_call(survey *v, const char *kind, tr_kernel_pass pass, const tr_kernel_work *work, double seconds,
-                     double scale) {
+static void add_call(survey *v, int k, const char *kind, tr_kernel_pass pass, const tr_kernel_work *work,
+                     double seconds, double scale) {
   if (v->n == CALLS || !(scale > 0)) return;
   call *c = &v->call[v->n++];
-  *c = (call){.pass = pass, .work = *work, .seconds = seconds, .scale = scale};
+  *c = (call){.setup = k, .pass = pass, .work = *work, .seconds = seconds, .scale = scale};
   snprintf(c->kind, sizeof c->kind, "%s", kind);
 }
 
 // All calls of a step; what is left of it is its own.
-static void add_calls(survey *v, const tr_runtime_plan *p, const tr__bench_samples *s) {
+static void add_calls(survey *v, int k, const tr_runtime_plan *p, const tr__bench_samples *s) {
   const tr_runtime_part *part = p->part;
   const double step = tr__bench_sample_median(&s->step);
   double rest = step;
@@ -101,37 +116,38 @@ static void add_calls(survey *v, const tr_runtime_plan *p, const tr__bench_sampl
       const double t = tr__bench_sample_median(&s->piece[i][pass]);
       const tr_kernel_work work = tr_piece_work(part->model, i, p->type, p->rows, p->sequence);
       rest -= ACCUMULATION * t;
-      add_call(v, tr_model_piece(part->model, i)->ops->kind, (tr_kernel_pass)pass, &work, t, t);
+      add_call(v, k, tr_model_piece(part->model, i)->ops->kind, (tr_kernel_pass)pass, &work, t, t);
     }
   for (uint32_t i = 0; i < part->program->nop && i < TR__SAMPLE_OPS; i++) {
     const char *kind;
     const double t = tr__bench_sample_median(&s->op[i]);
     const tr_kernel_work work = tr_runtime_state_work(p, 0, &part->program->op[i], &kind);
     rest -= t;
-    if (kind) add_call(v, kind, TR_KERNEL_FORWARD, &work, t, t);
+    if (kind) add_call(v, k, kind, TR_KERNEL_FORWARD, &work, t, t);
   }
   const tr_kernel_work work = tr_runtime_step_work(p, 0);
-  add_call(v, "step", TR_KERNEL_FORWARD, &work, fmax(rest, 0), step);
+  add_call(v, k, "step", TR_KERNEL_FORWARD, &work, fmax(rest, 0), step);
 }
 
-// What the prices so far say of a step that was measured.
-static void check_step(survey *v, const tr_runtime_plan *p, double measured) {
+// What the prices say of a step that was measured.
+static tr_status check_step(survey *v, const tr_runtime_plan *p, double measured) {
   const tr_kernel_rates rates = {v->row, v->nrow};
   const tr_cluster none = {.hosts = 1, .host_devices = 1};
   double term[TR_TERM_COUNT], step;
-  if (v->nerror < ROWS && tr_runtime_time(p, &rates, &none, term, &step) == TR_OK)
-    v->error[v->nerror++] = fabs(step / measured - 1);
+  TR_TRY(tr_runtime_time(p, &rates, &none, term, &step));
+  v->error[v->nerror++] = fabs(step / measured - 1);
+  return TR_OK;
 }
 
-// `fitted`: the prices are there, and are held against it.
-static tr_status visit(survey *v, const shape *s, double *step, int fitted) {
+// With the kth setup. `fitted`: the prices are there, and are held against *step.
+static tr_status visit(survey *v, int k, const shape *s, double *step, int fitted) {
   tr_train_config config;
   tr_train_plan plan;
   tr_options *options = NULL;
   tr__bench_samples *samples = malloc(sizeof *samples);
   if (!samples) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
   tr_status status = tr_train_config_open(&config, &options);
-  if (status == TR_OK) status = set_model(s, v, options);
+  if (status == TR_OK) status = set_model(s, &v->setup[k], options);
   config.checkpoint.background = 0; // nothing is saved
   config.train.steps = v->job->steps;
   if (status == TR_OK) status = tr_train_plan_step(&config, options, &plan);
@@ -140,11 +156,11 @@ static tr_status visit(survey *v, const shape *s, double *step, int fitted) {
     tr_runtime_plan runtime;
     tr_train_runtime(&plan, part, &runtime);
     if (fitted) {
-      check_step(v, &runtime, *step);
+      status = check_step(v, &runtime, *step);
     } else {
       status = tr__bench_sampled(&plan, measured_seconds, samples);
       *step = tr__bench_sample_median(&samples->step);
-      if (status == TR_OK) add_calls(v, &runtime, samples);
+      if (status == TR_OK) add_calls(v, k, &runtime, samples);
     }
     tr_train_plan_destroy(&plan);
   }
@@ -155,7 +171,9 @@ static tr_status visit(survey *v, const shape *s, double *step, int fitted) {
 
 // ---- prices
 
-static int same_kind(const call *a, const call *b) { return a->pass == b->pass && strcmp(a->kind, b->kind) == 0; }
+static int same_kind(const call *a, const call *b) {
+  return a->setup == b->setup && a->pass == b->pass && strcmp(a->kind, b->kind) == 0;
+}
 
 // The calls of the same kind as the first, which are moved to the end of the list and off it.
 static tr_status fit_kind(survey *v, tr_kernel_work *work, double *seconds, double *scale) {
@@ -172,7 +190,8 @@ static tr_status fit_kind(survey *v, tr_kernel_work *work, double *seconds, doub
   v->n = left;
   if (v->nrow == ROWS) return tr_error(TR_ERR_INTERNAL, "more than %d kinds of kernels", ROWS);
   tr_kernel_rate *row = &v->row[v->nrow++];
-  *row = (tr_kernel_rate){.pass = first.pass, .type = v->type, .ranks = v->ranks, .threads = v->threads};
+  const setup *on = &v->setup[first.setup];
+  *row = (tr_kernel_rate){.pass = first.pass, .type = on->type, .ranks = on->ranks, .threads = on->threads};
   snprintf(row->kind, sizeof row->kind, "%s", first.kind);
   return tr_kernel_fit(work, seconds, scale, n, row);
 }
@@ -187,17 +206,34 @@ static tr_status fit_all(survey *v) {
   return status;
 }
 
-static tr_status survey_layout(survey *v) {
-  double step[SHAPES];
-  v->n = 0;
-  for (int i = 0; i < SHAPES; i++) TR_TRY(visit(v, &shapes[i], &step[i], 0));
+static tr_status measure_half(survey *v, int half) {
+  for (int k = 0; k < v->nsetup; k++) {
+    const setup *on = &v->setup[k];
+    for (int i = 0; i < SHAPES; i++) TR_TRY(visit(v, k, &shapes[i], &v->step[k][half * SHAPES + i], 0));
+    if (v->job->quiet) continue;
+    printf("%d x %d, %-4s  steps of %d models, %s half\n", on->ranks, on->threads, tr_dtype_name(on->type), SHAPES,
+           half ? "second" : "first");
+    fflush(stdout);
+  }
+  return TR_OK;
+}
+
+static tr_status check_setup(survey *v, int k) {
+  enum { STEPS = HALVES * SHAPES };
+  double *error = v->error + v->nerror;
+  const setup *on = &v->setup[k];
+  for (int i = 0; i < STEPS; i++) TR_TRY(visit(v, k, &shapes[i % SHAPES], &v->step[k][i], 1));
+  tr_sort_doubles(error, STEPS);
+  if (!v->job->quiet)
+    printf("%d x %d, %-4s  the prices give half of these steps within %.1f %%, nine in ten within %.1f %%\n",
+           on->ranks, on->threads, tr_dtype_name(on->type), 100 * error[STEPS / 2], 100 * error[STEPS * 9 / 10]);
+  return TR_OK;
+}
+
+static tr_status survey_all(survey *v) {
+  for (int half = 0; half < HALVES; half++) TR_TRY(measure_half(v, half));
   TR_TRY(fit_all(v));
-  for (int i = 0; i < SHAPES; i++) TR_TRY(visit(v, &shapes[i], &step[i], 1));
-  if (v->job->quiet) return TR_OK;
-  tr_sort_doubles(v->error + v->nerror - SHAPES, SHAPES);
-  printf("%d x %d, %-4s  steps of %d models, of which the prices give half within %.1f %%\n", v->ranks, v->threads,
-         tr_dtype_name(v->type), SHAPES, 100 * v->error[v->nerror - SHAPES / 2 - 1]);
-  fflush(stdout);
+  for (int k = 0; k < v->nsetup; k++) TR_TRY(check_setup(v, k));
   return TR_OK;
 }
 
@@ -225,6 +261,12 @@ static void append_section(survey *v, tr_text *out) {
   for (size_t i = 0; i < v->nrow; i++) append_row(&v->row[i], out);
 }
 
+static void add_setup(survey *v, setup s) {
+  for (int k = 0; k < v->nsetup; k++)
+    if (v->setup[k].ranks == s.ranks && v->setup[k].threads == s.threads && v->setup[k].type == s.type) return;
+  v->setup[v->nsetup++] = s;
+}
+
 tr_status tr__describe_kernels(const tr__describe_job *job, tr_text *out) {
   static const tr_dtype type[] = {TR_F32, TR_BF16};
   survey *v = calloc(1, sizeof *v);
@@ -234,11 +276,9 @@ tr_status tr__describe_kernels(const tr__describe_job *job, tr_text *out) {
   v->row = malloc(ROWS * sizeof *v->row);
   tr_status status = v->call && v->row ? TR_OK : tr_error(TR_ERR_MEMORY, "no memory for %d calls", CALLS);
   for (int k = 0; k < job->nlayout; k++)
-    for (int i = 0; i < 2; i++) {
-      if (status < 0 || !(job->types >> i & 1)) continue;
-      v->ranks = job->layout[k][0], v->threads = job->layout[k][1], v->type = type[i];
-      status = survey_layout(v);
-    }
+    for (int i = 0; i < 2; i++)
+      if (job->types >> i & 1) add_setup(v, (setup){job->layout[k][0], job->layout[k][1], type[i]});
+  if (status == TR_OK) status = survey_all(v);
   if (status == TR_OK) append_section(v, out);
   free(v->call);
   free(v->row);

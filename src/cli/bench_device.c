@@ -199,7 +199,7 @@ static tr_status measure(bench *b, double peak, tr_efficiency *fit, double *copy
   *copy = 2.0 * COPY / best(b, run_copy);
   fit->matmul = within(fit->matmul, 0.01, 1);
   fit->attention = within(scores / best(b, run_attention) / peak, 0.01, 1.2);
-  fit->memory = within(2.0 * 1024 * 768 * 2 / best(b, run_norm) / *copy, 0.05, 1.2);
+  fit->memory = within(2.0 * 1024 * 768 * 2 / best(b, run_norm) / *copy, 0.05, 1);
   return TR_OK;
 }
 

@@ -60,10 +60,10 @@ typedef struct tr__bench_times {
   double peak[TR__BENCH_PEAKS][TR__BENCH_RANKS]; // FLOP/s
 } tr__bench_times;
 // Run a plan's steps: config.train.steps, 0: as many as take a few seconds, at least 5.
-tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out);
+tr_status tr__bench_ranks(tr_train_plan *plan, tr__bench_times *out);
 
 // What rank 0's calls took, by what they were: processor time of its thread where a rank has one, so that what others do on the
-// machine counts for little. Backward passes are whole.
+// machine counts for little; whole steps by the clock where ranks wait for each other. Backward passes are whole.
 enum { TR__SAMPLES = 40, TR__SAMPLE_PIECES = 128, TR__SAMPLE_OPS = 512 };
 typedef struct tr__bench_sample {
   int n; // seen; the first TR__SAMPLES are kept
@@ -72,13 +72,14 @@ typedef struct tr__bench_sample {
 typedef struct tr__bench_samples {
   tr__bench_sample piece[TR__SAMPLE_PIECES][2], op[TR__SAMPLE_OPS], step; // [][1]: backward
   int64_t begin[3]; // of the step, the operation, the piece under way
-  int thread;       // processor time is taken
+  int thread;       // processor time is taken,
+  int waits;        // but for steps
 } tr__bench_samples;
 extern const tr_run_observer tr__bench_sampler; // bench_samples.c; its user is a tr__bench_samples
 void tr__bench_sample_step(tr__bench_samples *samples, int ends);
 double tr__bench_sample_median(const tr__bench_sample *sample); // 0: there is none
 // Steps for some `seconds`, the samples taken.
-tr_status tr__bench_sampled(const tr_train_plan *plan, double seconds, tr__bench_samples *out);
+tr_status tr__bench_sampled(tr_train_plan *plan, double seconds, tr__bench_samples *out);
 
 // ---- the report
 

@@ -191,17 +191,18 @@ typedef struct shared {
   tr__bench_samples samples;
 } shared;
 
-static tr_status run_job(const tr_train_plan *plan, double seconds, int sampled, shared **out) {
+static tr_status run_job(tr_train_plan *plan, double seconds, int sampled, shared **out) {
   shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (s == MAP_FAILED) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
   job j = {.plan = plan, .out = &s->times, .samples = sampled ? &s->samples : NULL, .seconds = seconds};
   s->samples.thread = plan->nthread == 1;
+  s->samples.waits = plan->config->run.ranks > 1;
   fflush(stdout);
   *out = s;
   return tr_train_launch(plan, NULL, rank_main, &j);
 }
 
-tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out) {
+tr_status tr__bench_ranks(tr_train_plan *plan, tr__bench_times *out) {
   shared *s = NULL;
   tr_status status = run_job(plan, measured_seconds, 0, &s);
   if (!s) return status;
@@ -210,7 +211,7 @@ tr_status tr__bench_ranks(const tr_train_plan *plan, tr__bench_times *out) {
   return status;
 }
 
-tr_status tr__bench_sampled(const tr_train_plan *plan, double seconds, tr__bench_samples *out) {
+tr_status tr__bench_sampled(tr_train_plan *plan, double seconds, tr__bench_samples *out) {
   shared *s = NULL;
   tr_status status = run_job(plan, seconds, 1, &s);
   if (!s) return status;

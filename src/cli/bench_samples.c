@@ -8,16 +8,18 @@
 
 enum { STEP, OP, PIECE };
 
-static int64_t now(const tr__bench_samples *s) {
+// What a rank waits is in its steps, and in no call.
+static int64_t now(const tr__bench_samples *s, int level) {
   struct timespec t;
-  if (!s->thread || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return tr_clock_ns();
+  const int wall = !s->thread || (level == STEP && s->waits);
+  if (wall || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) return tr_clock_ns();
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void begin(tr__bench_samples *s, int level) { s->begin[level] = now(s); }
+static void begin(tr__bench_samples *s, int level) { s->begin[level] = now(s, level); }
 
 static void end(tr__bench_samples *s, int level, tr__bench_sample *sample) {
-  const int64_t taken = now(s) - s->begin[level];
+  const int64_t taken = now(s, level) - s->begin[level];
   if (sample->n < TR__SAMPLES) sample->seconds[sample->n] = (float)taken * 1e-9f;
   sample->n++;
 }

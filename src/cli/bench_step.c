@@ -48,7 +48,7 @@ static void digest(row *r, const tr_train_plan *plan) {
   r->tokens = (double)(plan->config->batch.sequences * plan->config->data.sequence) / m->seconds[m->nstep / 2];
 }
 
-static tr_status run_layout(const tr_train_plan *plan, row *out) {
+static tr_status run_layout(tr_train_plan *plan, row *out) {
   const tr__bench_cpu start = tr__bench_cpu_now();
   *out = (row){0};
   snprintf(out->name, sizeof out->name, "%lld x %d", (long long)plan->config->run.ranks, plan->nthread);

@@ -23,6 +23,8 @@ int tr__cli_man(int argc, char **argv); // the manual pages, generated from the 
 
 // Print "trireme: <sentence>" to standard error and return the exit code of `status`.
 int tr__cli_fail(tr_status status);
+// The exit code of a status: tr__cli_fail where it is a failure; 130 where work was stopped as asked (TR_PENDING) and can go on.
+int tr__cli_end(tr_status status);
 // Record a wrong use of a command (exit code 2) with a pointer to its --help.
 tr_status tr__cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // "--name VALUE" or "--name=VALUE" at argv[*i]: *value is set and *i moved; 0 when argv[*i] is something else.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // `trireme bench`: how fast this machine trains and communicates, against what it could do. Settings of its own and the choice
 // of a benchmark; bench_step.c, bench_kernel.c and bench_comm_*.c measure, bench_report.c writes and compares.
-#include "cli/bench_internal.h"
+#include "cli/bench_describe_internal.h"
 #include "cli/cli_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +68,8 @@ static int print_help(void) {
       "usage: trireme bench step [MODEL] [RUN.yaml ...] [-n RANKS] [key=value ...]\n"
       "       trireme bench kernel [NAME ...] [key=value ...]\n"
       "       trireme bench comm [OPERATION ...] [-n RANKS] [--matrix | --preflight] [--no-direct] [key=value ...]\n"
-      "       trireme bench topology [--json]\n\n"
+      "       trireme bench topology [--json]\n"
+      "       trireme bench --write CLUSTER.yaml\n\n"
       "step and kernel measure against a limit of this machine that is taken in the same run, again and again "
       "between:\n"
       "a loop of multiply-adds in registers (the peak), or a plain copy. Shares of the limit say more than times "
@@ -91,7 +92,12 @@ static int print_help(void) {
       "those of\n"
       "nccl-tests. --matrix measures every pair of ranks, --preflight looks for a slow rank or link for a few "
       "seconds (exit\n"
-      "code 9 names it).\n\n%s\n"
+      "code 9 names it).\n\n"
+      "--write CLUSTER.yaml alone describes this machine for trireme plan, in a few minutes: its cores, the "
+      "prices of\n"
+      "kernels in steps of small models, and its links. trireme plan train predicts steps of trireme train from "
+      "it.\n\n"
+      "%s\n"
       "examples:\n"
       "  trireme bench step gpt2 precision.compute=bf16\n"
       "  trireme bench step gpt2-char -n 2 run.threads=1 train.steps=9\n"
@@ -99,7 +105,7 @@ static int print_help(void) {
       "--tolerance 5%%\n"
       "  trireme bench kernel matmul attention precision.compute=f32 run.threads=1\n"
       "  trireme bench comm all-reduce -n 4 bench.sizes=8..1Gi bench.place=both bench.buffers=both --svg curve.svg\n"
-      "  trireme bench comm all-reduce --write cluster.yaml\n"
+      "  trireme bench --write cluster.yaml && trireme plan train model=gpt2-char --cluster cluster.yaml\n"
       "  trireme bench comm --preflight -n 8 && trireme train run.yaml -n 8\n",
       text.data ? text.data : "");
   tr_text_free(&text);
@@ -116,10 +122,23 @@ static int no_benchmark(const char *name) {
       tr__cli_usage("bench", "there is no benchmark '%.80s'; there are step, kernel, comm and topology", name));
 }
 
+// The whole description of this machine, by the benchmarks that write parts of it.
+static int describe(int argc, char **argv) {
+  static char comm[] = "comm", least[] = "barrier"; // links are measured whatever else is
+  const char *file = NULL;
+  int at = 1;
+  if (!tr__cli_option(argc, argv, &at, "--write", &file) || !file || at + 1 < argc || !tr__is_description(file))
+    return tr__cli_fail(tr__cli_usage("bench", "--write FILE.yaml stands alone and describes this machine"));
+  char *links[] = {comm, least, argv[1], argc > 2 ? argv[2] : NULL, NULL};
+  const int code = tr__cli_bench_step(argc, argv);
+  return code ? code : tr__cli_bench_comm(argc + 1, links);
+}
+
 int tr__cli_bench(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_help();
   if (argc < 2) return tr__cli_fail(tr__cli_usage("bench", "give a benchmark: step, kernel, comm or topology"));
   for (int i = 0; i < BENCHMARKS; i++)
     if (strcmp(argv[1], benchmarks[i].name) == 0) return benchmarks[i].run(argc - 1, argv + 1);
+  if (strncmp(argv[1], "--write", 7) == 0) return describe(argc, argv);
   return no_benchmark(argv[1]);
 }

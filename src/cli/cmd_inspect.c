@@ -24,19 +24,21 @@
 enum { PATH_LIMIT = 4096, NAME_LIMIT = 256, TRAINER_LIMIT = 64 << 20 };
 
 static void print_help(void) {
-  printf("usage: trireme inspect PATH [--tensors] [--ledger] [--verify] [--json]\n\n"
-         "Show what PATH holds: a checkpoint, a folder of checkpoints (the newest is taken), the folder of a\n"
-         "run, a Hugging Face folder, one .safetensors file, a file of tokens (.bin) or a tokenizer.json.\n\n"
-         "  --tensors   also the mean, standard deviation, smallest and largest value of every tensor, how many\n"
-         "              of its values are not finite, and the tensors of the optimizer\n"
-         "  --ledger    which samples the run has used, each once, and what decides its bits\n"
-         "  --verify    check every hash of the checkpoint; prints ok, or ends with exit code 4 and says what\n"
-         "              has changed\n"
-         "  --json      one JSON object instead of the tables\n\n"
-         "examples:\n"
-         "  trireme inspect runs/demo\n"
-         "  trireme inspect runs/demo/checkpoints/step-00000300 --verify\n"
-         "  trireme inspect model.safetensors --tensors --json | jq '.tensors[] | select(.nonfinite > 0)'\n");
+  printf(
+      "usage: trireme inspect PATH [--tensors] [--ledger] [--verify] [--json]\n\n"
+      "Show what PATH holds: a checkpoint, a folder of checkpoints (the newest is taken), the folder of a\n"
+      "run, a Hugging Face folder, one .safetensors file, a file of tokens (.bin) or a tokenizer.json.\n\n"
+      "  --tensors   also the mean, standard deviation, smallest and largest value of every tensor, how many\n"
+      "              of its values are not finite, and the tensors of the optimizer\n"
+      "  --ledger    instead of files and tensors: which samples the run has used, each once, and what decides its\n"
+      "              bits; with --json or --tensors, besides them\n"
+      "  --verify    check every hash of the checkpoint; prints ok, or ends with exit code 4 and says what\n"
+      "              has changed\n"
+      "  --json      one JSON object instead of the tables\n\n"
+      "examples:\n"
+      "  trireme inspect runs/demo\n"
+      "  trireme inspect runs/demo/checkpoints/step-00000300 --verify\n"
+      "  trireme inspect model.safetensors --tensors --json | jq '.tensors[] | select(.nonfinite > 0)'\n");
 }
 
 typedef struct request {
@@ -328,9 +330,19 @@ static void print_ledger(const json_t *about) {
   free(contract);
 }
 
-static void print_text(const json_t *about, int with_statistics) {
-  const json_t *model = json_object_get(about, "model"), *files = json_object_get(about, "files");
-  char count[32], bytes[32];
+static void print_files(const json_t *files) {
+  char bytes[32];
+  for (size_t i = 0; i < json_array_size(files); i++) {
+    const json_t *file = json_array_get(files, i);
+    tr_format_bytes(bytes, sizeof bytes, (double)count_of(file, "bytes"));
+    printf("%s  %-24s %10s (%lld bytes)\n", i ? "          " : "files     ", text_of(file, "name"), bytes,
+           (long long)count_of(file, "bytes"));
+  }
+}
+
+static void print_text(const json_t *about, const request *r) {
+  const json_t *model = json_object_get(about, "model");
+  char count[32];
   printf("%s\n", text_of(about, "path"));
   if (json_object_get(about, "step")) printf("step        %lld\n", (long long)count_of(about, "step"));
   if (model) {
@@ -341,16 +353,12 @@ static void print_text(const json_t *about, int with_statistics) {
            (long long)count_of(model, "positions"));
     printf("parameters  %s (%lld)\n", count, (long long)count_of(about, "parameters"));
   }
-  for (size_t i = 0; i < json_array_size(files); i++) {
-    const json_t *file = json_array_get(files, i);
-    tr_format_bytes(bytes, sizeof bytes, (double)count_of(file, "bytes"));
-    printf("%s  %-24s %10s (%lld bytes)\n", i ? "          " : "files     ", text_of(file, "name"), bytes,
-           (long long)count_of(file, "bytes"));
-  }
+  int whole = r->tensors || !r->ledger;
+  if (whole) print_files(json_object_get(about, "files"));
   print_data(about);
-  if (json_array_size(json_object_get(about, "tensors")))
-    print_tensors(json_object_get(about, "tensors"), with_statistics);
-  if (json_object_get(about, "ledger")) print_ledger(about);
+  if (r->ledger && json_object_get(about, "ledger")) print_ledger(about);
+  if (whole && json_array_size(json_object_get(about, "tensors")))
+    print_tensors(json_object_get(about, "tensors"), r->tensors);
   if (json_object_get(about, "verified"))
     printf("verified    ok: every file and tensor has the hash that the manifest gives\n");
 }
@@ -362,7 +370,7 @@ static tr_status print(const json_t *about, const request *r) {
     puts(text);
     free(text);
   } else {
-    print_text(about, r->tensors);
+    print_text(about, r);
   }
   return fflush(stdout) != 0 || ferror(stdout) ? tr_error(TR_ERR_IO, "cannot write to standard output") : TR_OK;
 }

@@ -13,15 +13,20 @@ static tr_status check_request(const tr__simulate_request *r) {
     return tr__cli_usage("simulate", "give a schedule with --schedule, or several with --compare");
   if (!r->stages.model != !r->stages.cluster)
     return tr__cli_usage("simulate", "--model and --cluster go together; give both");
-  if (!r->stages.model && (r->stages.micro || r->stages.sequence || r->stages.tp || r->stages.layers))
-    return tr__cli_usage("simulate",
-                         "--micro, --seq, --tp and --layers say how a model is run; give --model and --cluster");
+  if (!r->stages.model && (r->stages.micro || r->stages.sequence || r->stages.tp || r->stages.ep || r->stages.layers))
+    return tr__cli_usage(
+        "simulate", "--micro, --seq, --tp, --ep and --layers say how a model is run; give --model and --cluster");
   if (r->stages.model && (r->costs || r->pair || r->comm || r->occupancy || r->reduce || r->tick))
     return tr__cli_usage("simulate", "--model and --cluster give all times; leave out --costs, --pair, --comm, "
                                      "--occupancy, --reduce and --tick");
   if (r->compare && (r->svg || r->trace || r->write || r->dump))
     return tr__cli_usage("simulate",
                          "--compare prints a table; --svg, --trace, --write and --dump are for one schedule");
+  const char *const file[] = {r->svg, r->trace, r->write};
+  for (int i = 0; i < 3; i++)
+    if (file[i] && !*file[i]) return tr__cli_usage("simulate", "--svg, --trace and --write need the name of a file");
+  if (r->dump && r->json)
+    return tr__cli_usage("simulate", "--dump prints token lists, --json the figures; give one of them");
   if (r->compare && !(r->p && r->m)) return tr__cli_usage("simulate", "--compare needs -p and -m");
   return TR_OK;
 }
@@ -47,6 +52,7 @@ static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
       {.name = "--micro", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.micro, .min = 1, .max = 1 << 16},
       {.name = "--seq", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.sequence, .min = 1, .max = 1 << 28},
       {.name = "--tp", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.tp, .min = 1, .max = 1 << 16},
+      {.name = "--ep", .kind = TR__ARGUMENT_COUNT, .out = &r->stages.ep, .min = 1, .max = 1 << 16},
       {.name = "--layers", .kind = TR__ARGUMENT_TEXT, .out = &r->stages.layers},
       {.name = "--tick", .kind = TR__ARGUMENT_TEXT, .out = &r->tick},
       {.name = "--svg", .kind = TR__ARGUMENT_TEXT, .out = &r->svg},
@@ -64,19 +70,13 @@ static tr_status parse(int argc, char **argv, tr__simulate_request *r) {
 
 // ---- one schedule
 
-static int is_known(const char *name) {
-  const char *known;
-  for (int i = 0; (known = tr_schedule_known(i, NULL)) != NULL; i++)
-    if (strcmp(known, name) == 0) return 1;
-  return 0;
-}
-
 static tr_status check_against_file(const char *option, int64_t asked, int has, const char *path) {
   if (!asked || asked == has) return TR_OK;
   return tr__cli_usage("simulate", "%s is %lld; %.80s has %d, so leave it out", option, (long long)asked, path, has);
 }
 
 static tr_status read_schedule(const tr__simulate_request *r, const char *path, tr_schedule *out) {
+  if (r->group) return tr__cli_usage("simulate", "%.80s has an order of its own; leave out --group", path);
   TR_TRY(tr_schedule_read(path, out));
   tr_status status = check_against_file("-p", r->p, out->p, path);
   if (status == TR_OK) status = check_against_file("-m", r->m, out->m, path);
@@ -86,7 +86,7 @@ static tr_status read_schedule(const tr__simulate_request *r, const char *path, 
 }
 
 static tr_status make_schedule(const tr__simulate_request *r, const char *name, tr_schedule *out) {
-  if (!is_known(name) && (tr_file_exists(name) || strpbrk(name, "/."))) return read_schedule(r, name, out);
+  if (tr__cli_is_schedule_file(name)) return read_schedule(r, name, out);
   if (!(r->p && r->m))
     return tr__cli_usage("simulate", "the schedule %.40s needs -p, the ranks, and -m, the micro-batches", name);
   const tr_schedule_spec spec = {

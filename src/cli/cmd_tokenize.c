@@ -346,5 +346,5 @@ int tr__cli_tokenize(int argc, char **argv) {
   request r;
   tr_status status = parse(argc, argv, &r);
   if (status == TR_OK) status = r.vocab != UNSET ? learn(&r) : with_tokenizer(&r);
-  return status < 0 ? tr__cli_fail(status) : 0;
+  return tr__cli_end(status);
 }

@@ -42,8 +42,9 @@ static int print_help(const char *group) {
       "  trireme train presets/demo.yaml data.path=book.txt -n 2\n"
       "  trireme train presets/demo.yaml data.path=book.txt model.layers=6 lr=3e-4 train.steps=2k\n"
       "  trireme train presets/demo.yaml data.path=book.txt --dry-run\n\n"
-      "A run that was stopped (Ctrl-C: finish the step, save, leave) or killed goes on with the same trireme train "
-      "command.\n\n",
+      "A run that was stopped (Ctrl-C: finish the step, save, leave with exit code 130) or killed goes on with the "
+      "same\n"
+      "trireme train command.\n\n",
       groups.data ? groups.data : "");
   fputs(text.data, stdout);
   tr_text_free(&groups);
@@ -98,6 +99,7 @@ static tr_status train(tr_train_config *config, tr_options *options, const reque
   tr_train_plan plan;
   tr_launch_place place = {0};
   TR_TRY(adopt_ranks(options, &place));
+  TR_TRY(tr_train_settle(config, options));
   int speaks = place.rank == 0;
   if (want->print_config) {
     tr_text text = {0};
@@ -135,7 +137,7 @@ int tr__cli_train(int argc, char **argv) {
   tr_status status = tr_train_config_open(&config, &options);
   if (status == TR_OK) status = read_settings(options, argc, argv, &want);
   if (status == TR_OK) status = train(&config, options, &want);
-  int exit_code = status < 0 ? tr__cli_fail(status) : 0;
+  int exit_code = tr__cli_end(status);
   tr_options_destroy(options);
   return exit_code;
 }

@@ -32,7 +32,8 @@ static void print_help(FILE *out) {
           "\n  trireme COMMAND --help   what a command takes, with examples\n"
           "  trireme --version        the version\n\n"
           "exit codes: 0 ok, 1 internal error, 2 usage, 3 configuration or plan, 4 data or checkpoint, 5 memory,\n"
-          "            6 peer lost, 7 timeout, 8 not a number, 9 verification failed, 10 input/output\n");
+          "            6 peer lost, 7 timeout, 8 not a number, 9 verification failed, 10 input/output,\n"
+          "            130 stopped as asked (Ctrl-C, SIGTERM) and saved: the same command goes on\n");
 }
 
 // All ranks that others have started meet the same fault in settings or files: the first of them tells. Another waits for a
@@ -59,6 +60,11 @@ int tr__cli_fail(tr_status status) {
   if (place.size > 0 && place.rank == 0)
     tr_clock_sleep_ns(500000000); // ends with the others, so that none has to be killed
   return tr_status_exit_code(status);
+}
+
+int tr__cli_end(tr_status status) {
+  enum { STOPPED = 130 }; // as shells have it for Ctrl-C
+  return status < 0 ? tr__cli_fail(status) : status == TR_PENDING ? STOPPED : 0;
 }
 
 tr_status tr__cli_usage(const char *command, const char *format, ...) {

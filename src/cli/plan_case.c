@@ -15,12 +15,14 @@ enum { DEGREE_MOST = 1 << 24, MICRO_MOST = 64, COMPUTE_F32 = 0, COMPUTE_BF16 = 1
 
 // ---- words
 
-static const char *const recompute_name[] = {"none", "scores", "parts", "experts", "half", "full"};
+static const char *const recompute_name[] = {"none", "scores", "selective", "experts", "half", "full"};
 enum { RECOMPUTES = sizeof recompute_name / sizeof *recompute_name };
 
 const char *tr__plan_recompute_name(int64_t recompute) { return recompute_name[recompute]; }
 
+// As in train's settings; "parts" was its name here.
 int tr__plan_recompute_of(const char *name) {
+  if (strcmp(name, "parts") == 0) return TR_PLAN_RECOMPUTE_PARTS;
   for (int i = 0; i < RECOMPUTES; i++)
     if (strcmp(name, recompute_name[i]) == 0) return i;
   return -1;
@@ -154,7 +156,6 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   const tr_train_config *t = &f->train;
   p->tp = t->parallel.tp, p->pp = t->parallel.pp, p->cp = t->parallel.cp;
   p->vpp = f->vpp, p->ep = f->ep, p->zero = (int)t->parallel.zero;
-  tr_plan_follow_degrees(p);
   double inner = (double)p->tp * (double)p->pp * (double)p->cp;
   int changed = by_argument(o, "parallel.tp") || by_argument(o, "parallel.pp") || by_argument(o, "parallel.cp") ||
                 by_argument(o, "plan.devices");
@@ -190,11 +191,44 @@ static void set_schedule(const run_file *f, const tr_options *o, tr__plan_case *
   p->schedule = c->schedule;
 }
 
+// The setting that the devices do not divide by: one that an argument changed, else the axis that alone does not.
+static const char *culprit(const tr_options *o, const int64_t *degree, int64_t all) {
+  static const char *const path[] = {"parallel.tp", "parallel.pp", "parallel.cp"};
+  if (by_argument(o, "plan.devices")) return "plan.devices";
+  for (int i = 0; i < 3; i++)
+    if (by_argument(o, path[i])) return path[i];
+  for (int i = 0; i < 3; i++)
+    if (all % degree[i] != 0) return path[i];
+  return path[0];
+}
+
+// "tp=2 or tp=4": the degrees next to `now` that leave whole replicas of `rest` devices.
+static void nearest_degrees(const char *name, int64_t now, int64_t rest, char *out, size_t nbyte) {
+  int64_t below = now - 1, above = now + 1;
+  while (below > 0 && rest % below != 0) below--;
+  while (above <= rest && rest % above != 0) above++;
+  size_t n = 0;
+  *out = '\0';
+  if (below > 0) n = (size_t)snprintf(out, nbyte, "%s=%lld", name, (long long)below);
+  if (above <= rest && n < nbyte) snprintf(out + n, nbyte - n, "%s%s=%lld", n ? " or " : "", name, (long long)above);
+}
+
+static tr_status refuse_degrees(const tr_options *o, const tr_plan *p, int64_t all) {
+  const int64_t degree[] = {p->tp, p->pp, p->cp}, inner = p->tp * p->pp * p->cp;
+  static const char *const path[] = {"parallel.tp", "parallel.pp", "parallel.cp"};
+  const char *which = culprit(o, degree, all);
+  char works[96] = "";
+  for (int i = 0; i < 3; i++)
+    if (strcmp(which, path[i]) == 0 && all % (inner / degree[i]) == 0)
+      nearest_degrees(strchr(which, '.') + 1, degree[i], all / (inner / degree[i]), works, sizeof works);
+  if (!*works) snprintf(works, sizeof works, "a multiple of %lld devices", (long long)inner);
+  return tr_options_error(o, which, "tp x pp x cp is %lld, which does not divide the %lld devices; %s would work",
+                          (long long)inner, (long long)all, works);
+}
+
 static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
   int64_t all = c->hosts * c->host_devices, inner = p->tp * p->pp * p->cp;
-  if (inner > all || all % inner != 0)
-    return tr_options_error(o, "parallel.dp", "tp x pp x cp is %lld; it must divide the %lld devices",
-                            (long long)inner, (long long)all);
+  if (inner > all || all % inner != 0) return refuse_degrees(o, p, all);
   p->dp = all / inner;
   return TR_OK;
 }
@@ -245,6 +279,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));
   set_schedule(f, o, c);
+  tr_plan_follow_degrees(&c->plan);
   if (!*f->cluster)
     return tr_error(TR_ERR_CONFIG,
                     "plan.cluster is missing: the plan has to say what it is for; --cluster NAME does");
@@ -275,6 +310,7 @@ tr_status tr__plan_case_load(const char *command, int argc, char **argv, int *as
   tr_status status = table ? tr_options_create(table, n, &file, &options)
                            : tr_error(TR_ERR_MEMORY, "no memory for a table of settings");
   if (status == TR_OK) status = tr__cli_settings(command, options, argc, argv, flags, 1, NULL);
+  if (status == TR_OK) status = tr_train_settle(&file.train, options);
   if (status == TR_OK) status = settle(&file, options, out);
   tr_options_destroy(options);
   free(table);

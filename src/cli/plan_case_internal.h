@@ -16,7 +16,7 @@ typedef struct tr__plan_case {
   tr_plan plan;
 } tr__plan_case;
 
-// "none", "parts", ...: by tr_plan_recompute, and back (-1: no such).
+// "none", "selective", ...: by tr_plan_recompute, and back (-1: no such).
 const char *tr__plan_recompute_name(int64_t recompute);
 int tr__plan_recompute_of(const char *name);
 // A preset, a file, or a device's name (one host of it, or `devices`); `devices` 0: all.

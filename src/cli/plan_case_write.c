@@ -4,7 +4,10 @@
 #include "cli/plan_case_internal.h"
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
+#include "trireme/plan/pipeline.h"
 #include <string.h>
+
+static const double GIB = 1073741824;
 
 // In double quotes, as YAML reads them.
 static void append_name(const char *key, const char *name, tr_text *out) {
@@ -23,10 +26,10 @@ static void append_prediction(const tr__plan_case *c, const tr_prediction *x, tr
   tr_text_append(out, "# Time, s:");
   for (int i = 0; i < TR_TERM_COUNT; i++)
     if (x->term[i] > 0) tr_text_append(out, " %s %.4g", tr_time_term_name(i), x->term[i]);
-  tr_text_append(out, "\n# Memory of the fullest rank (stage %lld), GB: %.4g of %.4g;", (long long)x->memory.stage,
-                 x->memory.process / 1e9, c->cluster.device.memory_gib * 1.073741824);
+  tr_text_append(out, "\n# Memory of the fullest rank (place %lld of the pipeline), GiB: %.4g of %.4g;",
+                 (long long)x->memory.stage, x->memory.process / GIB, c->cluster.device.memory_gib);
   for (int i = 0; i < TR_ITEM_COUNT; i++)
-    if (x->memory.item[i] > 0) tr_text_append(out, " %s %.3g", tr_memory_item_name(i), x->memory.item[i] / 1e9);
+    if (x->memory.item[i] > 0) tr_text_append(out, " %s %.3g", tr_memory_item_name(i), x->memory.item[i] / GIB);
   tr_text_append(out, "\n");
 }
 
@@ -42,14 +45,12 @@ static void append_parallel(const tr_plan *p, tr_text *out) {
   tr_plan_init(&standard);
   tr__plan_map_text(p, map, sizeof map);
   if (memcmp(p->map, standard.map, sizeof p->map) != 0) tr_text_append(out, "  map: %s\n", map);
-  if (p->vpp <= 1) return;
-  tr_text_append(out, "  schedule: interleaved\n");
-  append_count("chunks", p->vpp, out);
+  if (p->pp > 1 && (p->schedule || p->vpp > 1)) tr_text_append(out, "  schedule: %s\n", tr_plan_schedule(p));
+  if (p->vpp > 1) append_count("chunks", p->vpp, out);
 }
 
 tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *x, const char *path) {
   const tr_plan *p = &c->plan;
-  const char *recompute = tr__plan_recompute_name(p->recompute);
   int64_t devices = tr_plan_devices(p);
   tr_text out = {0};
   tr_text_append(&out, "# The plan that `trireme plan` found for %lld x %s.\n", (long long)devices,
@@ -70,8 +71,7 @@ tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *x, co
   append_count("micro", p->micro, &out);
   append_parallel(p, &out);
   tr_text_append(&out, "precision:\n  compute: %s\n", p->number == TR_PLAN_FP8 ? "fp8" : "bf16");
-  tr_text_append(&out, "memory:\n  recompute: %s\n",
-                 p->recompute == TR_PLAN_RECOMPUTE_PARTS ? "selective" : recompute);
+  tr_text_append(&out, "memory:\n  recompute: %s\n", tr__plan_recompute_name(p->recompute));
   if (devices <= c->cluster.host_devices) {
     tr_text_append(&out, "run:\n");
     append_count("ranks", devices, &out);

@@ -22,7 +22,7 @@ static tr_status print_help(void) {
       "                         [options]\n\n"
       "  --params N --tokens N      6 x N x tokens operations; N: those that a token uses\n"
       "  --flop F                   operations of the whole run\n"
-      "  --loss L --scale A --exponent B --floor E    loss = E + A / FLOP^B (trireme plan fit-exponent)\n"
+      "  --loss L --scale A --exponent B --floor E    loss = E + A / FLOP^B (E: 0; trireme plan fit-exponent)\n"
       "  --devices N --peak F       FLOP/s of one, without sparsity\n"
       "  --mfu X --scaling X --available X    shares (0.4, 1, 1)\n"
       "  --reachable F              FLOP/s that large products reach on a device, to check the MFU with\n"

@@ -58,8 +58,8 @@ static void report_case(tr__plan_report *out, const tr__plan_case *c, const tr_p
   tr__plan_value(out, "MFU", "mfu", TR__PLAN_SHARE, x->mfu);
   tr__plan_value(out, "tokens per second and device", "tokens_per_s_per_device", TR__PLAN_NUMBER,
                  x->tokens_per_device);
-  tr__plan_value(out, "memory of the fullest rank", "memory_bytes", TR__PLAN_BYTES, x->memory.process);
-  tr__plan_value(out, "a device has", "device_bytes", TR__PLAN_BYTES, room_of(&c->cluster));
+  tr__plan_value(out, "memory of the fullest rank", "memory_bytes", TR__PLAN_MEMORY, x->memory.process);
+  tr__plan_value(out, "a device has", "device_bytes", TR__PLAN_MEMORY, room_of(&c->cluster));
   tr__plan_text(out, "its biggest item", "biggest", tr_memory_item_name(x->memory.biggest));
 }
 
@@ -75,7 +75,7 @@ static void report_terms(tr__plan_report *out, const tr_prediction *x) {
 
 static void report_items(tr__plan_report *out, const tr_prediction *x) {
   static const tr__plan_column column[] = {{"memory", "item", TR__PLAN_NUMBER},
-                                           {"fullest rank", "bytes", TR__PLAN_BYTES},
+                                           {"fullest rank", "bytes", TR__PLAN_MEMORY},
                                            {"share", "share", TR__PLAN_SHARE},
                                            {0}};
   tr__plan_table(out, "memory", column);
@@ -176,6 +176,18 @@ static void try_values(changes *s) {
   }
 }
 
+static void try_schedules(changes *s) {
+  const tr_plan *now = &s->of->plan;
+  for (int64_t i = 0; now->pp > 1 && tr_search_schedule_name(i); i++) {
+    const char *name = tr_search_schedule_name(i);
+    tr_plan p = *now;
+    if (strcmp(name, tr_plan_schedule(now)) == 0 || strcmp(name, "interleaved") == 0) continue;
+    p.schedule = name;
+    p.vpp = 1;
+    try_change(s, "schedule", name, p);
+  }
+}
+
 // Plans that fit before others, the faster first; of those that do not fit, the smaller.
 static int by_use(const void *a, const void *b) {
   const tr_prediction *x = &((const change *)a)->prediction, *y = &((const change *)b)->prediction;
@@ -193,7 +205,7 @@ static void report_changes(tr__plan_report *out, const tr__plan_case *c, const t
   static const tr__plan_column column[] = {{"what would help", "change", TR__PLAN_NUMBER},
                                            {"a step", "seconds", TR__PLAN_TIME},
                                            {"change", "time_change", TR__PLAN_SHARE},
-                                           {"memory", "memory_bytes", TR__PLAN_BYTES},
+                                           {"memory", "memory_bytes", TR__PLAN_MEMORY},
                                            {0}};
   static const char none[] = "no single change of an axis, micro-batch, ZeRO or recomputation helps";
   changes *s = calloc(1, sizeof *s);
@@ -203,6 +215,7 @@ static void report_changes(tr__plan_report *out, const tr__plan_case *c, const t
   }
   s->of = c;
   try_values(s);
+  try_schedules(s);
   qsort(s->item, s->n, sizeof *s->item, by_use);
   tr__plan_table(out, "changes", column);
   size_t shown = 0;
@@ -216,8 +229,8 @@ static void report_changes(tr__plan_report *out, const tr__plan_case *c, const t
 
 static void report_lack(tr__plan_report *out, const tr__plan_case *c, const tr_prediction *x) {
   tr_law_warning lack = {.name = x->fits ? NULL : "does-not-fit", .number = x->memory.process - room_of(&c->cluster)};
-  snprintf(lack.text, sizeof lack.text, "a device lacks %.3g GB for this plan, of which %s take the most",
-           lack.number / 1e9, tr_memory_item_name(x->memory.biggest));
+  snprintf(lack.text, sizeof lack.text, "a device lacks %.3g GiB for this plan, of which %s take the most",
+           lack.number / 1073741824, tr_memory_item_name(x->memory.biggest));
   tr__plan_warning(out, &lack);
 }
 
@@ -261,8 +274,8 @@ static void report_both(tr__plan_report *out, const tr__plan_case side[2], const
                                          {"change", "change", TR__PLAN_SHARE},
                                          {0}};
   static const tr__plan_column memory[] = {{"memory", "item", TR__PLAN_NUMBER},
-                                           {"before", "before_bytes", TR__PLAN_BYTES},
-                                           {"after", "after_bytes", TR__PLAN_BYTES},
+                                           {"before", "before_bytes", TR__PLAN_MEMORY},
+                                           {"after", "after_bytes", TR__PLAN_MEMORY},
                                            {"change", "change", TR__PLAN_SHARE},
                                            {0}};
   static const tr__plan_column rest[] = {{"besides", "figure", TR__PLAN_NUMBER},

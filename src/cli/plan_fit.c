@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const double GIB = 1073741824;
+
 enum { MODELS = 128, VOCAB = 32000 };
 
 typedef struct request {
@@ -48,7 +50,7 @@ static tr_status print_help(void) {
       "  --model M        a preset, a config.json or a folder; may be repeated (all presets)\n"
       "  --batch TOKENS   of a step, or sequences as in 1024seq (a sequence per device)\n"
       "  --seq S          tokens per sequence (4096)\n"
-      "  --devices N      use N of the cluster's devices\n"
+      "  --devices N      use N of the cluster's devices (all)\n"
       "  --precision P    bf16 (default) or fp8\n"
       "  --json           one JSON object\n\n"
       "examples:\n"
@@ -119,19 +121,20 @@ static int first_means(const candidate *c) {
   return -1;
 }
 
-// "26.2", in GB; in parentheses what does not fit; "-" where the means does not exist here.
+// "26.2", in GiB; in parentheses what does not fit; "-" where the means does not exist here.
 static void memory_cell(const tr_means_result *r, char *out, size_t nbyte) {
   if (!r->exists)
     snprintf(out, nbyte, "-");
   else
-    snprintf(out, nbyte, r->fits ? "%.4g" : "(%.4g)", r->bytes / 1e9);
+    snprintf(out, nbyte, r->fits ? "%.4g" : "(%.4g)", r->bytes / GIB);
 }
 
 static void print_wall(const job *j, tr_text *out) {
-  tr_text_append(out,
-                 "\nGB that the smallest plan with each means takes of a device's %.4g; in parentheses what does not "
-                 "fit\n  %-18s",
-                 j->cluster.device.memory_gib * 1.073741824, "model");
+  tr_text_append(
+      out,
+      "\nGiB that the smallest plan with each means takes of a device's %.4g; in parentheses what does not "
+      "fit\n  %-18s",
+      j->cluster.device.memory_gib, "model");
   for (int m = 0; m < TR_MEANS_COUNT; m++) tr_text_append(out, " %*s", 17, tr_means_name((tr_means)m));
   tr_text_append(out, "\n");
   for (size_t i = 0; i < j->n; i++) {
@@ -149,7 +152,7 @@ static void print_wall(const job *j, tr_text *out) {
 
 static void report_models(const job *j, tr__plan_report *out) {
   tr__plan_head(out, "models by size, and the first means with which each fits");
-  tr_text_append(&out->text, "  %-18s %10s  %-17s %9s %10s %10s %6s  %s\n", "model", "parameters", "means", "memory",
+  tr_text_append(&out->text, "  %-18s %10s  %-17s %10s %10s %10s %6s  %s\n", "model", "parameters", "means", "memory",
                  "a step", "tok/s/dev", "MFU", "plan");
   for (size_t i = 0; i < j->n; i++) {
     const candidate *c = &j->model[i];
@@ -158,15 +161,15 @@ static void report_models(const job *j, tr__plan_report *out) {
     name_model(c, name, sizeof name);
     tr_format_count(params, sizeof params, c->params);
     if (m < 0) {
-      tr_text_append(&out->text, "  %-18s %10s  nothing fits: the smallest plan lacks %.3g GB\n", name, params,
-                     c->with[TR_MEANS_ALL].bytes / 1e9 - j->cluster.device.memory_gib * 1.073741824);
+      tr_text_append(&out->text, "  %-18s %10s  nothing fits: the smallest plan lacks %.3g GiB\n", name, params,
+                     c->with[TR_MEANS_ALL].bytes / GIB - j->cluster.device.memory_gib);
       continue;
     }
     const tr_means_result *r = &c->with[m];
     const tr_prediction *x = &r->entry.prediction;
     tr__plan_case_text(&r->entry.plan, plan, sizeof plan);
-    tr_text_append(&out->text, "  %-18s %10s  %-17s %6.4g GB %8.4g s %10.0f %4.1f %%  %s\n", name, params,
-                   tr_means_name((tr_means)m), x->memory.process / 1e9, x->step, x->tokens_per_device, 100 * x->mfu,
+    tr_text_append(&out->text, "  %-18s %10s  %-17s %6.4g GiB %8.4g s %10.0f %4.1f %%  %s\n", name, params,
+                   tr_means_name((tr_means)m), x->memory.process / GIB, x->step, x->tokens_per_device, 100 * x->mfu,
                    plan);
   }
   print_wall(j, &out->text);

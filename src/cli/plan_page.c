@@ -86,7 +86,8 @@ static void write_tiles(tr__page *page) {
   tile(out, "MFU", TR__PLAN_SHARE, x->mfu);
   tile(out, "tokens a second", TR__PLAN_AMOUNT, devices * x->tokens_per_device);
   tile(out, "a second and device", TR__PLAN_AMOUNT, x->tokens_per_device);
-  tile(out, x->fits ? "on the fullest device" : "on the fullest device: too much", TR__PLAN_BYTES, x->memory.process);
+  tile(out, x->fits ? "on the fullest device" : "on the fullest device: too much", TR__PLAN_MEMORY,
+       x->memory.process);
   tile(out, "devices", TR__PLAN_COUNT, devices);
   if (price > 0)
     tile(out, "price of a billion tokens", TR__PLAN_MONEY,
@@ -190,7 +191,7 @@ static tr_status write_file(const request *r, const tr__plan_case *c) {
   tr__plan_text(&said, "written", "written", r->path);
   tr__plan_value(&said, "size", "bytes", TR__PLAN_BYTES, (double)size);
   tr__plan_value(&said, "a step", "step_s", TR__PLAN_TIME, page.x.step);
-  tr__plan_value(&said, "memory of the fullest device", "memory_bytes", TR__PLAN_BYTES, page.x.memory.process);
+  tr__plan_value(&said, "memory of the fullest device", "memory_bytes", TR__PLAN_MEMORY, page.x.memory.process);
   return tr__plan_end(&said);
 }
 

@@ -174,7 +174,7 @@ static void draw_wall(tr__page *page, double params) {
   tr__page_chart c = {
       .out = &page->out, .width = 860, .height = 360, .left = 76, .right = 190, .top = 34, .bottom = 44};
   c.x = (tr__page_axis){fmin(1e8, params / 2), fmax(1e12, params * 2), 10, "parameters", TR__PLAN_AMOUNT};
-  c.y = (tr__page_axis){room / 64, room * 64, 10, "bytes on the fullest device", TR__PLAN_BYTES};
+  c.y = (tr__page_axis){room / 64, room * 64, 2, "bytes on the fullest device", TR__PLAN_MEMORY};
   tr__page_chart_open(&c, "wall", "Memory of the fullest device by size of the model, for each means");
   tr__page_axes(&c);
   for (size_t m = 0; m < sizeof shown / sizeof *shown; m++) {
@@ -212,7 +212,7 @@ void tr__page_wall(tr__page *page) {
     char cell[4][32];
     if (tr_means_largest((tr_means)m, &k->cluster, &job, k->model.vocab, &most) < 0)
       page->out.failed = 1, most.layers = 0;
-    tr__plan_format(cell[0], sizeof cell[0], TR__PLAN_BYTES,
+    tr__plan_format(cell[0], sizeof cell[0], TR__PLAN_MEMORY,
                     tr_means_bytes((tr_means)m, &k->model, &k->cluster, k->plan.sequence));
     tr__plan_format(cell[1], sizeof cell[1], TR__PLAN_AMOUNT, most.layers ? tr_workload_params(&most) : NAN);
     tr__plan_format(cell[2], sizeof cell[2], TR__PLAN_COUNT, most.layers ? (double)most.layers : NAN);

@@ -135,7 +135,7 @@ static void mark(const tr__page_chart *c, int vertical, double value) {
   }
 }
 
-// At 1, 2 or 5 times a power of ten, up to about eight of them; on logarithmic axes at powers, or at 1, 2, 5 if there are few.
+// At 1, 2 or 5 times a power of ten (of GiB for memory), up to about eight of them; on logarithmic axes at powers, or at 1, 2, 5 if there are few.
 static void mark_axis(const tr__page_chart *c, int vertical) {
   const tr__page_axis *a = vertical ? &c->x : &c->y;
   if (a->log) {
@@ -149,8 +149,9 @@ static void mark_axis(const tr__page_chart *c, int vertical) {
     }
     return;
   }
-  const double span = a->to - a->from, raw = span / 8, ten = pow(10, floor(log10(raw)));
-  const double step = ten * (raw / ten > 5 ? 10 : raw / ten > 2 ? 5 : raw / ten > 1 ? 2 : 1);
+  const double unit = a->unit == TR__PLAN_MEMORY ? 1073741824.0 : 1;
+  const double span = a->to - a->from, raw = span / 8 / unit, ten = pow(10, floor(log10(raw)));
+  const double step = unit * ten * (raw / ten > 5 ? 10 : raw / ten > 2 ? 5 : raw / ten > 1 ? 2 : 1);
   for (double v = ceil(a->from / step - 1e-9) * step; v <= a->to + 1e-9 * span; v += step)
     mark(c, vertical, fabs(v) < step * 1e-6 ? 0 : v);
 }

@@ -111,8 +111,8 @@ static void draw_cell(const view *v, const cube *q, const cell *c, const tr_plan
     snprintf(title, sizeof title, "tp %lld, pp %lld, dp %lld: %.4g s a step, %.0f tokens/s per device",
              (long long)c->plan.tp, (long long)c->plan.pp, (long long)c->plan.dp, c->step, c->per_device);
   else
-    snprintf(title, sizeof title, "tp %lld, pp %lld, dp %lld: lacks at least %.3g GB", (long long)c->plan.tp,
-             (long long)c->plan.pp, (long long)c->plan.dp, c->lacking / 1e9);
+    snprintf(title, sizeof title, "tp %lld, pp %lld, dp %lld: lacks at least %.3g GiB", (long long)c->plan.tp,
+             (long long)c->plan.pp, (long long)c->plan.dp, c->lacking / 1073741824.0);
   tr_text_append(v->out, "<g class=\"%s\"%s", is_own ? "cell own" : c->fits ? "cell fits" : "cell none", "");
   if (c->fits && !is_own) tr_text_append(v->out, " fill-opacity=\"%.2f\"", 0.25 + 0.75 * share);
   tr_text_append(v->out, "><title>");
@@ -202,7 +202,7 @@ static void draw_frontier(tr__page *page, const tr_front_point **point, size_t n
   const double room = page->c->cluster.device.memory_gib * 1073741824.0;
   tr__page_chart c = {
       .out = &page->out, .width = 860, .height = 340, .left = 76, .right = 40, .top = 34, .bottom = 44};
-  c.x = (tr__page_axis){0, fmax(most_x, room) * 1.03, 0, "memory of the fullest device", TR__PLAN_BYTES};
+  c.x = (tr__page_axis){0, fmax(most_x, room) * 1.03, 0, "memory of the fullest device", TR__PLAN_MEMORY};
   c.y = (tr__page_axis){0, most_y * 1.06, 0, "a step", TR__PLAN_TIME};
   tr__page_chart_open(&c, "frontier", "Plans that no other beats in both time and memory");
   tr__page_axes(&c);
@@ -223,7 +223,7 @@ static void draw_frontier(tr__page *page, const tr_front_point **point, size_t n
     char name[192], shown[3][32];
     tr__plan_case_text(&point[i]->entry.plan, name, sizeof name);
     tr__plan_format(shown[0], sizeof shown[0], TR__PLAN_TIME, y[i]);
-    tr__plan_format(shown[1], sizeof shown[1], TR__PLAN_BYTES, x[i]);
+    tr__plan_format(shown[1], sizeof shown[1], TR__PLAN_MEMORY, x[i]);
     tr__plan_format(shown[2], sizeof shown[2], TR__PLAN_SHARE, point[i]->entry.prediction.mfu);
     tr__page_row(&page->out, name, 3, shown);
   }

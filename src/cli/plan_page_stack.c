@@ -39,7 +39,7 @@ static void draw_stack(const tr__page_chart *c, int64_t r, double x, double widt
     const double bytes = part_of(m, k);
     char classes[16], title[128], shown[32];
     if (!(bytes > 0)) continue;
-    tr__plan_format(shown, sizeof shown, TR__PLAN_BYTES, bytes);
+    tr__plan_format(shown, sizeof shown, TR__PLAN_MEMORY, bytes);
     snprintf(title, sizeof title, "place %lld: %s %s", (long long)r, part_name(k), shown);
     snprintf(classes, sizeof classes, "bar f%d", k);
     const double top = tr__page_y(c, below + bytes);
@@ -61,13 +61,13 @@ static void draw_stacks(tr__page *page, const tr_footprint *rank, int64_t n) {
                       .top = 34,
                       .bottom = 40};
   c.x = (tr__page_axis){0, (double)n, 0, "place in the pipeline", TR__PLAN_COUNT};
-  c.y = (tr__page_axis){0, most * 1.06, 0, "bytes on a device", TR__PLAN_BYTES};
+  c.y = (tr__page_axis){0, most * 1.06, 0, "bytes on a device", TR__PLAN_MEMORY};
   tr__page_chart_open(&c, "memory", "Memory of the ranks of every place in the pipeline, by what it is for");
   tr_text_append(c.out, "<path class=\"axis\" d=\"M%.1f %.1fV%.1fH%.1f\"/>\n", c.left, c.top, c.height - c.bottom,
                  c.width - c.right);
   for (int k = 0; k <= 4; k++) {
     char shown[32];
-    tr__plan_format(shown, sizeof shown, TR__PLAN_BYTES, k * room / 4);
+    tr__plan_format(shown, sizeof shown, TR__PLAN_MEMORY, k * room / 4);
     tr__page_label(c.out, c.left - 8, tr__page_y(&c, k * room / 4) + 4, "end", shown);
   }
   const int64_t stride = n > 40 ? 8 : n > 16 ? 4 : 1;
@@ -93,8 +93,8 @@ static void table_of_memory(tr_text *out, const tr_footprint *rank, int64_t n) {
   for (int64_t r = 0; r < n; r++) {
     char name[24], cell[PARTS + 1][32];
     snprintf(name, sizeof name, "%lld", (long long)r);
-    for (int i = 0; i < PARTS; i++) tr__plan_format(cell[i], sizeof cell[i], TR__PLAN_BYTES, part_of(&rank[r], i));
-    tr__plan_format(cell[PARTS], sizeof cell[PARTS], TR__PLAN_BYTES, rank[r].process);
+    for (int i = 0; i < PARTS; i++) tr__plan_format(cell[i], sizeof cell[i], TR__PLAN_MEMORY, part_of(&rank[r], i));
+    tr__plan_format(cell[PARTS], sizeof cell[PARTS], TR__PLAN_MEMORY, rank[r].process);
     tr__page_row(out, name, PARTS + 1, cell);
   }
   tr__page_table_end(out);
@@ -109,7 +109,7 @@ void tr__page_memory(tr__page *page) {
   if (rank && tr_predict_rank_memory(&c->plan, &c->model, &c->cluster, rank) == TR_OK) {
     const double free_bytes = c->cluster.device.memory_gib * 1073741824.0 - page->x.memory.process;
     draw_stacks(page, rank, n);
-    tr__plan_format(left, sizeof left, TR__PLAN_BYTES, fabs(free_bytes));
+    tr__plan_format(left, sizeof left, TR__PLAN_MEMORY, fabs(free_bytes));
     tr__page_caption(&page->out,
                      "The %lld ranks of one place in the pipeline hold the same. The fullest is place %lld, most of "
                      "it %s; %s %s there.",

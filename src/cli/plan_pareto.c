@@ -55,7 +55,7 @@ static void shown_points(tr__plan_report *out, const tr_frontier *f, double toke
       {"plan                                                    ", "plan", TR__PLAN_NUMBER},
       {"devices", "devices", TR__PLAN_COUNT},
       {"a step", "step_s", TR__PLAN_TIME},
-      {"memory", "memory_bytes", TR__PLAN_BYTES},
+      {"memory", "memory_bytes", TR__PLAN_MEMORY},
       {"MFU", "mfu", TR__PLAN_SHARE},
       {"price/step", "price_step", TR__PLAN_MONEY},
       {"per G tokens", "price_per_billion_tokens", TR__PLAN_MONEY},

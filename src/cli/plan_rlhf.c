@@ -19,6 +19,7 @@ typedef struct request {
 static tr_status print_help(void) {
   printf(
       "usage: trireme plan rlhf --policy PARAMS [--method ppo|dpo|grpo] [options]\n\n"
+      "  --method M                         ppo (the default), dpo or grpo\n"
       "  --policy N --reward N --value N    parameters; reward and value default to the policy's\n"
       "  --tp N --pp N                      over which trained models and the cache are cut (1 x 1)\n"
       "  --frozen-ranks N                   over which frozen models are cut (tp x pp)\n"

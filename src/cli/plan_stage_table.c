@@ -41,13 +41,12 @@ static tr_status print_help(void) {
   return TR_OK;
 }
 
-static int is_file(const char *schedule) { return strchr(schedule, '/') || tr_text_ends_in(schedule, ".csv"); }
-
 static tr_status check_request(const request *r) {
   if (!r->model) return tr__cli_usage("plan stages", "--model is missing: a preset, a config.json or a folder");
-  if (is_file(r->schedule) && (r->p || r->v || r->m))
+  if (tr__cli_is_schedule_file(r->schedule) && (r->p || r->v || r->m))
     return tr__cli_usage("plan stages", "-p, -v and -m are in the file %.80s; leave them out", r->schedule);
-  if (!is_file(r->schedule) && !r->p) return tr__cli_usage("plan stages", "-p is missing: ranks of the pipeline");
+  if (!tr__cli_is_schedule_file(r->schedule) && !r->p)
+    return tr__cli_usage("plan stages", "-p is missing: ranks of the pipeline");
   if (r->by == BY_TIME && !r->cluster)
     return tr__cli_usage("plan stages", "--by time needs a --cluster whose time it is, as in --cluster dgx-h100");
   if (r->cluster && r->type)
@@ -78,7 +77,7 @@ static tr_status parse(int argc, char **argv, request *r) {
 // ---- what is asked
 
 static tr_status load_schedule(const request *r, tr_schedule *out) {
-  if (is_file(r->schedule)) return tr_schedule_read(r->schedule, out);
+  if (tr__cli_is_schedule_file(r->schedule)) return tr_schedule_read(r->schedule, out);
   int64_t m = r->m ? r->m : 2 * r->p < TR_STEP_MICROBATCHES ? 2 * r->p : TR_STEP_MICROBATCHES;
   const tr_schedule_spec spec = {.name = r->schedule, .p = (int)r->p, .v = (int)r->v, .m = (int)m};
   return tr_schedule_build(&spec, out);
@@ -273,6 +272,18 @@ static tr_status with_schedule(const request *r, const tr_model *model, const tr
   return status;
 }
 
+// Models that are planned but not built have no parts that could be counted.
+static tr_status load_arch(const request *r, tr_arch *out) {
+  tr_workload workload;
+  int planned_only = 0;
+  tr_status status = tr_arch_load(r->model, out, NULL, 0);
+  if (status == TR_OK || tr_workload_load(r->model, &workload, &planned_only) < 0 || !planned_only) return status;
+  return tr_error(TR_ERR_PLAN,
+                  "%.80s is a model that train cannot build, so its parts are not known; trireme simulate --model "
+                  "%.80s --layers balanced cuts it by predicted time",
+                  r->model, r->model);
+}
+
 tr_status tr__plan_stage_table(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_help();
   request r;
@@ -281,7 +292,7 @@ tr_status tr__plan_stage_table(int argc, char **argv) {
   tr_schedule schedule;
   TR_TRY(parse(argc, argv, &r));
   TR_TRY(load_schedule(&r, &schedule));
-  tr_status status = tr_arch_load(r.model, &arch, NULL, 0);
+  tr_status status = load_arch(&r, &arch);
   if (status == TR_OK) status = tr_arch_create(&arch, &model);
   if (status == TR_OK) {
     tr_workload workload = tr_workload_from_arch(&arch);

@@ -8,6 +8,8 @@ static const tr__plan_word words[] = {
     {"explain", "where time and memory of a given plan go, and what would help: PLAN.yaml", tr__plan_explain},
     {"what-if", "a given plan beside the same with other values: PLAN.yaml tp=4", tr__plan_what_if},
     {"report", "a page of pictures of a given plan: PLAN.yaml --write FILE.html", tr__plan_page},
+    {"train", "a step of trireme train on a machine that bench --write measured: RUN.yaml --cluster C",
+     tr__plan_train},
     {"fit", "what fits on a cluster and with which means: --cluster C", tr__plan_fit},
     {"evaluate", "predict published runs: ROWS.csv [--summary]", tr__plan_evaluate},
     {"tree", "walk the decision tree: what fits where, and which split on which tier", tr__plan_tree},

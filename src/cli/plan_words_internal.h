@@ -33,6 +33,7 @@ tr_status tr__plan_scaling(int argc, char **argv);
 tr_status tr__plan_search(int argc, char **argv);
 tr_status tr__plan_stage_table(int argc, char **argv);
 tr_status tr__plan_sync(int argc, char **argv);
+tr_status tr__plan_train(int argc, char **argv);
 tr_status tr__plan_tree(int argc, char **argv);
 tr_status tr__plan_utilisation(int argc, char **argv);
 tr_status tr__plan_what_if(int argc, char **argv);
@@ -54,7 +55,8 @@ tr_status tr__plan_field(const char *word, const char *option, const char *text,
 typedef enum tr__plan_unit {
   TR__PLAN_NUMBER,
   TR__PLAN_COUNT,
-  TR__PLAN_BYTES,
+  TR__PLAN_BYTES,  // decimal: 112 GB
+  TR__PLAN_MEMORY, // of a device, which come in GiB
   TR__PLAN_TIME,
   TR__PLAN_SHARE,
   TR__PLAN_MONEY,

@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t ticks(double seconds) { return llround(seconds * 1e9); }
+// What is longer than the clock can count is refused by the simulator.
+static int64_t ticks(double seconds) { return seconds < 9e9 ? llround(seconds * 1e9) : INT64_MAX; }
 
 static void fill_row(const tr_stage_time *t, int64_t row[TR_OP_KIND_COUNT]) {
   memset(row, 0, sizeof *row * TR_OP_KIND_COUNT);
   row[TR_OP_F] = row[TR_OP_R] = ticks(t->forward);
   row[TR_OP_I] = ticks(t->input);
   row[TR_OP_W] = ticks(t->weights);
-  row[TR_OP_B] = row[TR_OP_I] + row[TR_OP_W];
+  row[TR_OP_B] = row[TR_OP_I] < INT64_MAX - row[TR_OP_W] ? row[TR_OP_I] + row[TR_OP_W] : INT64_MAX;
   row[TR_OP_X] = -1;
   row[TR_OP_REDUCE] = ticks(t->reduce);
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DRAWN_RANKS = 64, COLUMNS = 240, COLUMNS_SCALED = 120 };
+enum { DRAWN_RANKS = 64, COLUMNS = 240, COLUMNS_SCALED = 120, COLUMNS_MOST = 10000 };
 
 static double units(const tr__simulation *s, int64_t ticks) { return (double)ticks / s->costs.unit_ticks; }
 
@@ -90,8 +90,16 @@ static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_
                    (long long)(r->stages.replicas * s->schedule.p), (long long)r->stages.replicas);
 }
 
+static tr_status check_tick(const tr__simulate_request *r, const tr__simulation *s) {
+  const int64_t columns = s->result.makespan / tick_of(s);
+  if (columns <= COLUMNS_MOST || s->schedule.p > DRAWN_RANKS) return TR_OK;
+  return tr__cli_usage("simulate", "--tick %.40s makes lines of %lld characters, and %d are the most; %.3g works",
+                       r->tick, (long long)columns, COLUMNS_MOST, 1.01 * units(s, s->result.makespan) / COLUMNS_MOST);
+}
+
 static tr_status print_for_people(const tr__simulate_request *r, const tr__simulation *s) {
   tr_text text = {0};
+  TR_TRY(check_tick(r, s));
   tr_text_append(&text, "%s: %d ranks, %d stages, %d micro-batches; %s\n", s->schedule.name, s->schedule.p,
                  s->schedule.S, s->schedule.m, s->costs.text);
   add_drawing(s, &text);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMN = 22, WIDTH = 118 };
+enum { COLUMN = 22 };
 
 static const char summary[] = "Put a clock on the step program of a pipeline: a drawing (digits forward, letters "
                               "backward, capitals where weight "
@@ -37,8 +37,10 @@ static const struct {
      "embedding and head counted"},
     {"--micro N, --seq N", "sequences of a micro-batch (1), tokens of a sequence (4096)"},
     {"--tp N", "tensor-parallel ranks that work as one (1)"},
+    {"--ep N", "ranks, of the tensor-parallel ones and the replicas, over which experts are dealt (1)"},
     {"--layers L",
-     "layers of the stages: even; balanced by time, or flops, or memory; or of each, as in 3,4,4,3 (even)"},
+     "layers of the stages: even; balanced, so that the slowest stage is as fast as can be; or of each, as "
+     "in 3,4,4,3 (even)"},
     {"--tick T", "time of one character (what all times have in common; more where lines would be too long)"},
     {"--svg FILE", "the drawing as SVG, with the critical path"},
     {"--trace FILE", "the timeline for ui.perfetto.dev, a unit of time as a millisecond"},
@@ -56,18 +58,12 @@ static const char examples[] =
 
 // ---- help
 
-// Words of `text` from column `at` on, new lines indented like the first.
+// New lines are indented like the first.
 static void print_wrapped(const char *text, int at) {
-  for (int column = at; *text;) {
-    const int n = (int)strcspn(text, " ");
-    if (column > at && column + 1 + n > WIDTH) {
-      printf("\n%*s", at, "");
-      column = at;
-    }
-    column += printf("%s%.*s", column > at ? " " : "", n, text);
-    text += n + (text[n] == ' ');
-  }
-  printf("\n");
+  tr_text out = {0};
+  tr_text_wrap(&out, text, at, at);
+  printf("%s\n", out.data ? out.data : "");
+  tr_text_free(&out);
 }
 
 void tr__simulate_print_help(void) {

@@ -11,14 +11,13 @@
 double tr__stage_seconds(const tr_stage_time *time) { return time->forward + time->input + time->weights; }
 
 static tr_status load(const tr__stage_request *r, const tr_schedule *s, tr__stage_cuts *out) {
-  tr_arch arch;
   tr_plan *p = &out->plan;
-  TR_TRY(tr_arch_load(r->model, &arch, NULL, 0));
-  out->model = tr_workload_from_arch(&arch);
+  TR_TRY(tr_workload_load(r->model, &out->model, NULL));
   tr_plan_init(p);
   p->tp = r->tp ? r->tp : 1;
   p->pp = s->p;
   p->dp = r->replicas;
+  p->ep = r->ep ? r->ep : 1;
   p->sequence_parallel = p->tp > 1;
   p->micro = r->micro ? r->micro : 1;
   if (r->sequence) p->sequence = r->sequence;
@@ -30,13 +29,16 @@ static tr_status load(const tr__stage_request *r, const tr_schedule *s, tr__stag
 
 // ---- layers: part 0 is the embedding, the last one the head
 
+// Those that predict further tokens stand behind the others.
+static int64_t layers_of(const tr__stage_cuts *x) { return x->model.layers + x->model.predict_more; }
+
 static tr_stage_time time_of(const tr__stage_cuts *x, int64_t begin, int64_t layers, int first, int last) {
   const tr_stage_cut cut = {.begin = begin, .layers = layers, .first = first, .last = last};
   return tr_predict_stage(&x->plan, &x->model, &x->cluster, &cut);
 }
 
 static tr_stage_part *make_parts(const tr__stage_cuts *x) {
-  const int64_t layers = x->model.layers;
+  const int64_t layers = layers_of(x);
   tr_stage_part *part = calloc((size_t)layers + 2, sizeof *part);
   for (int64_t i = 0; part && i < layers + 2; i++) {
     const int is_layer = i > 0 && i <= layers;
@@ -47,7 +49,7 @@ static tr_stage_part *make_parts(const tr__stage_cuts *x) {
 }
 
 static tr_status cut_evenly(const tr__stage_cuts *x, int *bound) {
-  const int64_t all = x->model.layers;
+  const int64_t all = layers_of(x);
   if (all < x->S)
     return tr_error(TR_ERR_PLAN,
                     "%d stages are more than the model's %lld layers; --layers balanced can make some of "
@@ -59,10 +61,10 @@ static tr_status cut_evenly(const tr__stage_cuts *x, int *bound) {
   return TR_OK;
 }
 
-static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
+static tr_status cut_as(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
                         int *bound) {
   const tr_stage_problem problem = {
-      .part = part, .npart = (int)x->model.layers + 2, .schedule = s, .goal = TR_STAGES_WORK};
+      .part = part, .npart = (int)layers_of(x) + 2, .schedule = s, .goal = TR_STAGES_WORK};
   if (!layers || strcmp(layers, "even") == 0) return cut_evenly(x, bound);
   if (strcmp(layers, "balanced") == 0) return tr_stages_balance(&problem, bound);
   tr_status status = tr_stages_count(&problem, layers, bound);
@@ -70,8 +72,16 @@ static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const cha
   return status;
 }
 
+// In a comparison another schedule may have stages that suit.
+static tr_status choose(const tr__stage_cuts *x, const tr_schedule *s, const char *layers, const tr_stage_part *part,
+                        int *bound) {
+  tr_status status = cut_as(x, s, layers, part, bound);
+  if (status == TR_ERR_PLAN) tr_error_prefix("schedule %s", s->name);
+  return status;
+}
+
 static void set_times(tr__stage_cuts *x, const int *bound) {
-  const int head = (int)x->model.layers + 1;
+  const int head = (int)layers_of(x) + 1;
   for (int s = 0; s < x->S; s++) {
     const int first = bound[s] == 0 && bound[s + 1] > 0, last = bound[s + 1] > head && bound[s] <= head;
     const int begin = bound[s] > 0 ? bound[s] - 1 : 0, end = last ? head - 1 : bound[s + 1] - 1;

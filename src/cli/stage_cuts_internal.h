@@ -9,7 +9,7 @@
 // 0 and NULL: as in the help.
 typedef struct tr__stage_request {
   const char *model, *cluster, *layers; // layers: even, balanced, or a number for each stage
-  int64_t micro, sequence, tp, replicas;
+  int64_t micro, sequence, tp, replicas, ep;
 } tr__stage_request;
 
 typedef struct tr__stage_cuts {

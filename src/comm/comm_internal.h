@@ -38,6 +38,8 @@ enum {
   TR__STAGE = 256 * 1024,  // half of a stage
   TR__BOUNCE = 128 * 1024, // of what is read to be added at a time: stays in the cache
   TR__READ_LEAST = 32768,  // what has fewer bytes is staged rather than read in its rank's own memory
+  TR__READ_ALONE =
+      512 * 1024, // so is from here on what one rank takes from another that has a core of its own: both copy then
   TR__PIECE = 1024 * 1024, // most bytes worked on in one step of an operation
   TR__NAME = 32,           // names and activities shown to others, terminator included
   TR__SENTENCE = 768,
@@ -163,6 +165,7 @@ typedef struct tr__hosts {
   int count, own, nlocal;              // hosts of the job; this one's number; ranks on it
   int joined;                          // others have started the ranks
   int compare;                         // groups over hosts compare their ranks' calls (compare.c)
+  int64_t least;                       // of all ranks' options.offer
   int16_t of[TR__RANKS];               // host of each rank
   int16_t local[TR__RANKS];            // number of each rank among those of its host
   int32_t pid[TR__RANKS];              // of ranks that others have started

@@ -35,6 +35,7 @@ struct tr__companion {
   tr__job *job;
   tr__net *net; // NULL: one host
   tr__mirror *mirror;
+  tr__sentinel *sentinel;
   tr__watch *watch;
   int rank, starter_pid, starter_fd;
   int pid_fd[TR__RANKS]; // of the other ranks of this host, -1
@@ -247,6 +248,7 @@ tr_status tr__companion_start(tr__job *job, int rank, tr__watch *watch, const tr
     if (other && c->pid_fd[r] < 0 && errno == ESRCH) judge_rank(c, r);
   }
   tr_status status = c->net ? tr__mirror_create(c->net, &c->mirror) : TR_OK;
+  if (status == TR_OK && c->net) status = tr__sentinel_start(c->net, watch->signal_fd, &c->sentinel);
   int error = status == TR_OK ? pthread_create(&c->thread, NULL, companion_main, c) : 0;
   if (error) status = tr_error(TR_ERR_MEMORY, "cannot start the thread beside rank %d: %s", rank, strerror(error));
   *out = c;
@@ -279,6 +281,7 @@ int tr__companion_leave(tr__companion *c) {
     if (c->pid_fd[r] >= 0) close(c->pid_fd[r]);
   if (c->starter_fd >= 0) close(c->starter_fd);
   int said = c->said;
+  tr__sentinel_end(c->sentinel);
   tr__mirror_destroy(c->mirror);
   free(c);
   return said;

@@ -5,9 +5,9 @@
 //   <= 64 bytes       any                the data lies in the entry; the send ends at once
 //   in an arena       any                the receiver copies from the sender's buffer, then counts the entry as taken
 //   private           in an arena        the receiver grants its buffer, the sender writes into it
-//   private           private            from 32 KiB on the receiver reads the sender's memory, where it can (peer_read.c); else
-//                                        it grants its courier stage (two halves of 256 KiB), the sender writes chunks, the
-//                                        receiver copies them out
+//   private           private            from 32 KiB on the receiver reads the sender's memory, where it can (peer_read.c), but
+//                                        from 512 KiB on only where the two may share a core; else it grants its courier stage
+//                                        (two halves of 256 KiB), the sender writes chunks, the receiver copies them out
 //
 // A receive is matched with the oldest entry of its tag that no older receive of that tag is for; entries of other tags
 // before it stay. A place is only granted to a receive whose send is already there, so the transfer needs nothing
@@ -182,8 +182,10 @@ static tr_status grant(tr_request *r, const ends *e) {
 // Can and should this rank take the data where it lies?
 static int pulls(const tr_request *r, const ends *e) {
   const tr_group *g = r->group;
+  const tr_comm *comm = g->comm;
   if (tr__in_arena(e->entry->place)) return 1;
-  return r->nbyte >= TR__READ_LEAST && !tr__in_arena(tr__job_place(g->comm->job, r->dst, r->nbyte)) &&
+  if (r->nbyte >= TR__READ_ALONE && comm->job->spin && !comm->reads_all) return 0;
+  return r->nbyte >= TR__READ_LEAST && !tr__in_arena(tr__job_place(comm->job, r->dst, r->nbyte)) &&
          tr__peer_readable(g->comm, g->ranks[r->root]);
 }
 

@@ -159,7 +159,11 @@ static tr_status end(tr_request *r) {
 
 // The same on all ranks, as all see the same records.
 static int all_read(const tr_request *r) {
-  int reads = r->group->comm->reads_all || r->most >= collectives[r->kind]->pull_least;
+  const tr__collective *c = collectives[r->kind];
+  const tr_comm *comm = r->group->comm;
+  int reads = r->most >= c->pull_least && (!c->pull_most || r->most <= c->pull_most) &&
+              (!c->pull_alone || r->most < c->pull_alone || !comm->job->spin);
+  reads |= comm->reads_all;
   for (int i = 0; i < r->group->size && reads; i++) reads = record_of(r, i)->reads != 0;
   return reads;
 }

@@ -44,6 +44,7 @@ struct tr__net {
   uint64_t contexts;            // bit per context that a group of this rank uses
   _Atomic uint64_t driven;      // counts what the rank's own thread has done
   int wake_fd;                  // written when something gets under way
+  _Atomic uint64_t calls;       // of MPI begun and returned: odd inside one
   _Atomic int told;             // what there is to tell of a failure has been told
   int closed;                   // MPI is not called any more
 };
@@ -78,6 +79,11 @@ void tr__mirror_hush(tr__mirror *mirror,
                      int64_t now); // of hosts that are silent, whom their ranks await is forgotten
 // Nonzero when nothing more is to be told or heard: all hosts know that all ranks have ended, or that the job has failed.
 int tr__mirror_over(const tr__mirror *mirror, int speaks);
+
+// ---- sentinel.c: ends the process with its own code where MPI would end it
+typedef struct tr__sentinel tr__sentinel;
+tr_status tr__sentinel_start(tr__net *net, int signal_fd, tr__sentinel **out);
+void tr__sentinel_end(tr__sentinel *sentinel); // NULL allowed
 
 // ---- companion.c: the thread beside a rank
 typedef struct tr__companion tr__companion;

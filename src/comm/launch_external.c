@@ -33,7 +33,17 @@ static tr_status check(const tr_launch_options *o, const tr_launch_place *place)
   return TR_OK;
 }
 
-static tr_status meet(tr__job *job, const tr_launch_place *place, const tr__starter *starter) {
+// The caller's word on arenas, now that it is known who is where.
+static tr_status size_arenas(tr__job *job, void *user) {
+  tr_launch_options *o = &job->options;
+  const tr__hosts *hosts = &job->hosts;
+  if (!o->met) return TR_OK;
+  const tr_launch_met met = {
+      .hosts = hosts->count, .host = hosts->of, .least = hosts->count > 1 ? hosts->least : o->offer};
+  return o->met(user, &met, o);
+}
+
+static tr_status meet(tr__job *job, const tr_launch_place *place, const tr__starter *starter, void *user) {
   double start = START * job->options.deadline;
   if (!on_one_host(place)) {
     TR_TRY(tr__net_open(job, place, start, &job->net));
@@ -42,6 +52,7 @@ static tr_status meet(tr__job *job, const tr_launch_place *place, const tr__star
     one_host(place->size, &job->hosts);
   }
   job->hosts.joined = 1;
+  TR_TRY(size_arenas(job, user));
   TR_TRY(tr__job_prepare(job));
   return tr__rendezvous(job, place->rank, starter, start);
 }
@@ -82,7 +93,7 @@ tr_status tr__launch_external(const tr_launch_options *options, const tr_launch_
   TR_TRY(check(options, place));
   tr__starter starter = tr__starter_find(tr__placed_variable());
   TR_TRY(tr__watch_open(&watch, &mask)); // before any thread, of MPI's too
-  tr_status status = meet(&job, place, &starter);
+  tr_status status = meet(&job, place, &starter, user);
   if (status == TR_OK) status = tr__companion_start(&job, place->rank, &watch, &starter, &companion);
   if (status == TR_OK) {
     int said = live(&job, place->rank, companion, rank_main, user);

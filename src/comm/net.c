@@ -41,8 +41,10 @@ static int hand(tr__net *net, tr__message *f) {
   while (!net->closed && f->handed < f->parts && net->handed < TR__MPI_UNDER_WAY) {
     size_t at = (size_t)f->handed * TR__MPI_BYTES, left = f->nbyte - at;
     size_t n = left < TR__MPI_BYTES ? left : TR__MPI_BYTES;
+    atomic_fetch_add(&net->calls, 1);
     int error = f->sends ? net->mpi->isend(f->data + at, n, f->peer, f->tag, f)
                          : net->mpi->irecv(f->data + at, n, f->peer, f->tag, f);
+    atomic_fetch_add(&net->calls, 1);
     if (error) return fail(net, f, error), 1;
     f->handed++;
     net->handed++;
@@ -114,7 +116,9 @@ static void end_part(tr__net *net, const tr__mpi_ended *ended) {
 
 int tr__net_poll(tr__net *net) {
   if (net->closed) return 0;
+  atomic_fetch_add(&net->calls, 1);
   int n = net->mpi->testsome(net->ended);
+  atomic_fetch_add(&net->calls, 1);
   for (int i = 0; i < n; i++) end_part(net, &net->ended[i]);
   while (net->waiting && hand(net, net->waiting)) {
     net->waiting = net->waiting->next;
@@ -167,6 +171,7 @@ typedef struct card { // what a rank tells of itself
   char machine[160];  // ranks with equal ones share memory
   char name[TR__HOST_NAME];
   int32_t pid, compare; // compare: calls, as TRIREME_COMM_DEBUG asks
+  int64_t offer;
 } card;
 
 static void read_word(const char *path, char *out, size_t nbyte) {
@@ -199,7 +204,7 @@ static tr_status ask_to_compare(card *c) {
 
 static void number_hosts(const card *cards, int n, tr__hosts *hosts) {
   int first[TR__RANKS]; // rank of each host
-  *hosts = (tr__hosts){0};
+  *hosts = (tr__hosts){.least = INT64_MAX};
   for (int r = 0; r < n; r++) {
     int host = 0;
     while (host < hosts->count && strcmp(cards[first[host]].machine, cards[r].machine) != 0) host++;
@@ -210,6 +215,7 @@ static void number_hosts(const card *cards, int n, tr__hosts *hosts) {
     hosts->of[r] = (int16_t)host;
     hosts->pid[r] = cards[r].pid;
     hosts->compare |= cards[r].compare; // all do what one asks for: starters do not take the environment everywhere
+    if (cards[r].offer < hosts->least) hosts->least = cards[r].offer;
   }
   for (int r = 0; r < n; r++)
     for (int earlier = 0; earlier < r; earlier++) hosts->local[r] += hosts->of[earlier] == hosts->of[r];
@@ -262,6 +268,7 @@ tr_status tr__net_hosts(tr__net *net, const tr_launch_place *place, double deadl
   tr__hosts *hosts = &net->job->hosts;
   card own;
   fill_card(&own, place);
+  own.offer = net->job->options.offer;
   TR_TRY(ask_to_compare(&own));
   TR_TRY(net->rank == 0 ? gather_cards(net, &own, hosts, until) : give_card(net, &own, hosts, until));
   hosts->own = hosts->of[net->rank];

@@ -20,7 +20,8 @@ typedef struct tr__collective {
   int (*direct)(const tr_request *r);        // do buffers lie where the direct path needs them? Equal on all ranks
   tr__pace (*work)(tr_request *r);           // direct: one bounded piece
   tr__pace (*pull)(tr_request *r);           // optional: the same where others' own memory can be read,
-  size_t pull_least;                         // of contributions of at least so many bytes: fewer are faster staged
+  size_t pull_least, pull_most;              // of contributions of so many bytes, 0: any; others are faster staged
+  size_t pull_alone;                         // of fewer bytes where each rank has its own core; 0: any
   int (*free_to_leave)(const tr_request *r); // direct: nobody uses this rank's buffers, do not wait; NULL: wait
   size_t (*chunk)(const tr_request *r);      // staged: elements per chunk
   // staged: n elements from `at` into this rank's stage; then from all stages; then, when all have done that, from what

@@ -14,8 +14,9 @@
 #include "shm_internal.h"
 
 enum { GRAIN = 32 }; // slices start on multiples of this many elements
-// Reading what is then added is a copy more than adding from a stage that is still in the cache: it gains from here on.
-enum { SUM_LEAST = 2 << 20, SCATTER_LEAST = 1 << 20 };
+// Reading what is then added is a copy more than adding from a stage that is still in the cache: it gains from here on. Sums that
+// all get are read once more, so beyond what the caches hold the stages move less.
+enum { SUM_LEAST = 2 << 20, SUM_MOST = 8 << 20 };
 
 // dst = op over the ranks' buffers, from a table of one address per rank.
 static void reduce(const tr_request *r, const char **src, int ndst, char **dst, size_t n) {
@@ -189,6 +190,7 @@ const tr__collective tr__shm_allreduce = {.combine = allreduce_combine,
                                           .work = allreduce_work,
                                           .pull = allreduce_pull,
                                           .pull_least = SUM_LEAST,
+                                          .pull_most = SUM_MOST,
                                           .chunk = tr__shm_chunk_whole,
                                           .stage_in = slices_stage_in,
                                           .stage_work = allreduce_stage_work,
@@ -275,7 +277,7 @@ const tr__collective tr__shm_reduce_scatter = {.combine = reduce_scatter_combine
                                                .direct = srcs_shared,
                                                .work = reduce_scatter_work,
                                                .pull = reduce_scatter_pull,
-                                               .pull_least = SCATTER_LEAST,
+                                               .pull_least = SUM_LEAST,
                                                .chunk = tr__shm_chunk_block,
                                                .stage_in = tr__shm_stage_blocks,
                                                .stage_work = reduce_scatter_stage_work};
@@ -341,7 +343,7 @@ const tr__collective tr__shm_reduce_scatter_v = {.combine = reduce_scatter_v_com
                                                  .direct = srcs_shared,
                                                  .work = reduce_scatter_v_work,
                                                  .pull = reduce_scatter_v_pull,
-                                                 .pull_least = SCATTER_LEAST,
+                                                 .pull_least = SUM_LEAST,
                                                  .chunk = tr__shm_chunk_whole,
                                                  .stage_in = reduce_scatter_v_stage_in,
                                                  .stage_work = reduce_scatter_v_stage_work};

@@ -20,24 +20,36 @@ typedef struct kept {
   double all, some; // bytes per token of a layer, kept whole and under the plan's recomputation
 } kept;
 
+// Of a token's copies in its experts: rows of the first product, what its gates and its activation make of them. In fp8 products keep
+// their operands so, and where the activation is computed again, what it is computed from.
+static double copies_kept(const tr_plan *p, const tr_workload *w) {
+  double operand = p->number == TR_PLAN_FP8 ? 1 : 2, gates = w->gated ? 2 : 1;
+  int again = p->recompute == TR_PLAN_RECOMPUTE_PARTS;
+  double inner = again ? operand * gates : 2 * gates + operand;
+  return (double)w->active / (double)p->tp * fmax(w->imbalance, 1) *
+         (operand * (double)w->width + inner * (double)w->expert_ffn);
+}
+
 static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
   double tp = (double)p->tp, cut = p->sequence_parallel ? tp : 1, h = (double)w->width;
   double heads = (double)(w->heads + 2 * w->heads_kv) * (double)w->head_dim / tp;
   double out = (double)(w->heads * (w->head_dim - w->rope_dim)) / tp;
   double ffn = experts ? (double)(w->shared * w->expert_ffn) : (double)w->ffn, gates = w->gated ? 2 : 1;
   double inputs = 4 * h / cut, norms = 4 * h / cut, masks = p->fused_attention ? 0 : 2 * h / cut;
-  double attention = 2 * heads + 2 * out, up = 2 * gates * ffn / tp, act = 2 * ffn / tp;
+  double attention = 2 * heads + 2 * out, act = 2 * ffn / tp;
+  double up =
+      (2 * gates + (w->gated && !p->fused_kernels ? 2 : 0)) * ffn / tp; // unfused, the gate also keeps its image
+  double ranks = 2 * (double)(w->q_rank + w->kv_rank + w->rope_dim);
+  double projected = w->kv_rank > 0 ? fmax(2 * heads - ranks, 0) : 0; // latent attention: its ranks are enough
   double scores = p->fused_attention ? 0 : 5 * (double)w->heads / tp * (double)p->sequence;
-  double expert = 0;
-  if (experts)
-    expert = (double)w->active / tp * (4 * h + (2 * gates + 2) * (double)w->expert_ffn) * fmax(w->imbalance, 1);
+  double expert = experts ? copies_kept(p, w) : 0;
   double all = inputs + norms + masks + attention + up + act + scores + expert, input = 2 * h / cut;
   switch (p->recompute) {
   case TR_PLAN_RECOMPUTE_FULL: return (kept){all, input};
   case TR_PLAN_RECOMPUTE_HALF: return (kept){all, (all + input) / 2};
   case TR_PLAN_RECOMPUTE_SCORES: return (kept){all, all - scores};
-  case TR_PLAN_RECOMPUTE_PARTS: return (kept){all, all - norms - act};
-  case TR_PLAN_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - expert};
+  case TR_PLAN_RECOMPUTE_PARTS: return (kept){all, all - norms - act - projected};
+  case TR_PLAN_RECOMPUTE_EXPERTS: return (kept){all, all - norms - act - projected - expert};
   case TR_PLAN_RECOMPUTE_NONE: break;
   }
   return (kept){all, all};
@@ -47,6 +59,7 @@ static kept layer_kept(const tr_plan *p, const tr_workload *w, int experts) {
 static double in_flight(const tr_plan *p, int64_t stage, double layers) {
   double m = (double)(p->batch / (p->dp * p->micro)), after = (double)(p->pp - stage - 1);
   if (p->pp == 1) return layers;
+  if (tr__pipe_form_of(p) == TR__PIPE_DUAL) return layers * fmin(m, (double)p->pp + 1);
   if (p->vpp == 1) return layers * fmin(m, after + 1);
   double chunks = 2 * after + (double)((p->vpp - 1) * p->pp) + 1;
   return layers * fmin(m, chunks / (double)p->vpp);
@@ -71,8 +84,7 @@ static void states(const tr_plan *p, tr__local n, double item[TR_ITEM_COUNT]) {
 #undef SPREAD
 }
 
-// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or, kept over a
-// step, all of the stage's.
+// Whole weights and gradients of sharded units while they are in use: two layers and the widest table, or the widest matrix alone, or, kept over a step, all of the stage's.
 static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
   tr__local one = tr__local_params(p, w, w->layers - 1, w->layers);
   double words = (double)(w->vocab * w->width) / (double)p->tp, layer = one.dense + one.experts;
@@ -81,6 +93,8 @@ static double gathered(const tr_plan *p, const tr_workload *w, tr__local all) {
     double more = p->pp > 1 ? 1 : 1 - 1 / shards_of(p, 3);
     return more * (2 + p->grad_bytes) * (all.dense + all.experts);
   }
+  double matrix = (double)(w->width * w->ffn) * (w->gated ? 2 : 1) / (double)p->tp;
+  if (p->gathers_matrices) return 4 * fmax(matrix, words);
   return (p->zero == 3 ? 4 * layer + 2 * words : 0) + 4 * layer;
 }
 
@@ -91,14 +105,14 @@ void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_C
 // `flight`: layers' worth of activations alive at once.
 static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double flight,
                       double item[TR_ITEM_COUNT]) {
-  int last = stage == p->pp - 1;
+  int dual = tr__pipe_form_of(p) == TR__PIPE_DUAL, last = stage == p->pp - 1 || (dual && stage == 0);
   double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
   kept dense = layer_kept(p, w, 0), sparse = layer_kept(p, w, w->experts > 0);
   double some = (1 - share) * dense.some + share * sparse.some, all = fmax(dense.all, share > 0 ? sparse.all : 0);
   double held = fmax(flight - (double)p->offloaded, 0);
   double words = (double)(w->vocab * w->width) / (double)p->tp;
-  tr__local params = tr__stage_params(p, w, stage);
+  tr__local params = tr__rank_params(p, w, stage);
   states(p, params, item);
   item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_PLAN_RECOMPUTE_NONE ? 0 : all - some));
   if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
@@ -106,20 +120,32 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
   item[TR_ITEM_GATHERED] = gathered(p, w, params);
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
-  if (stage == 0 && p->zero < 2) item[TR_ITEM_BUFFERS] += 4 * words; // the embedding's gradient, before it is added
+  // The embedding's gradient, before it is added.
+  if ((stage == 0 || (dual && last)) && p->zero < 2) item[TR_ITEM_BUFFERS] += fmin(p->grad_bytes, 4) * words;
+}
+
+// What the update makes in the place of what passes hold.
+static double update_room(const tr_plan *p, const tr_workload *w, int64_t stage) {
+  tr__local n = tr__rank_params(p, w, stage);
+  return p->update_bytes * (n.dense / shards_of(p, 1) + n.experts / expert_shards_of(p, 1));
 }
 
 void tr__rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage, double flight,
                      tr_footprint *out) {
   *out = (tr_footprint){.stage = stage, .biggest = TR_ITEM_WEIGHTS};
   one_stage(p, w, stage, flight, out->item);
+  double *item = out->item, update = update_room(p, w, stage), activations = item[TR_ITEM_ACTIVATIONS];
+  double passes = activations + item[TR_ITEM_LOGITS] + item[TR_ITEM_GATHERED] + item[TR_ITEM_BUFFERS];
+  item[TR_ITEM_BUFFERS] += fmax(update - passes, 0);
   for (int j = 0; j < TR_ITEM_COUNT; j++) {
-    out->total += out->item[j];
-    if (out->item[j] > out->item[out->biggest]) out->biggest = (tr_memory_item)j;
+    out->total += item[j];
+    if (item[j] > item[out->biggest]) out->biggest = (tr_memory_item)j;
   }
-  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB and 0.45 of the activations.
-  double cached = p->fused_attention ? 0 : 6e9 + 0.45 * out->item[TR_ITEM_ACTIVATIONS];
-  out->process = out->total + c->device.reserved_gb * 1e9 + cached;
+  // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB that stay torn, and 0.45 of the
+  // activations. Passes and the update take turns in the same memory, but not in the same blocks.
+  double torn = p->fused_attention ? 0 : 6e9, cached = p->fused_attention ? 0 : 0.45 * activations;
+  out->needed = out->total + c->device.reserved_gb * 1e9 + torn;
+  out->process = out->needed + cached + fmin(update, passes);
 }
 
 void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage,

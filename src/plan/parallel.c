@@ -2,6 +2,7 @@
 // A plan as a value: its standard form, and the checks that its degrees do not contradict each other, the model or the
 // cluster.
 #include "trireme/plan/predict.h"
+#include <string.h>
 
 enum { DEGREE_MOST = 1 << 28 };
 
@@ -70,6 +71,9 @@ tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster
                     (long long)w->layers);
   if (p->vpp > 1 && p->pp == 1)
     return tr_error(TR_ERR_PLAN, "vpp is %lld; chunks need pp of at least 2", (long long)p->vpp);
+  if (p->pp > 1 && p->schedule && strcmp(p->schedule, "dualpipe") == 0 && (p->pp % 2 != 0 || p->vpp > 1))
+    return tr_error(TR_ERR_PLAN, "dualpipe takes an even pp and vpp 1, not pp %lld and vpp %lld", (long long)p->pp,
+                    (long long)p->vpp);
   if (p->ep > 1) {
     if (w->experts == 0) return tr_error(TR_ERR_PLAN, "ep is %lld; the model has no experts", (long long)p->ep);
     TR_TRY(divides("ep", p->ep, "the model's experts", w->experts));

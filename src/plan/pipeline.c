@@ -39,7 +39,8 @@ static tr_status fill_costs(tr__pipeline_costs *c, const tr_plan *p, const tr_wo
                             const tr_cluster *cluster) {
   c->cut = calloc((size_t)c->S, sizeof *c->cut);
   c->row = calloc((size_t)c->S, sizeof *c->row);
-  if (!c->cut || !c->row) return tr_error(TR_ERR_MEMORY, "no memory for the costs of %d stages", c->S);
+  c->beside = calloc((size_t)c->S, sizeof *c->beside);
+  if (!c->cut || !c->row || !c->beside) return tr_error(TR_ERR_MEMORY, "no memory for the costs of %d stages", c->S);
   cut_layers(p, w, c->S, c->cut);
   for (int s = 0; s < c->S; s++) {
     const tr_stage_time t = tr_predict_stage(p, w, cluster, &c->cut[s]);
@@ -48,7 +49,8 @@ static tr_status fill_costs(tr__pipeline_costs *c, const tr_plan *p, const tr_wo
     row[TR_OP_I] = ticks(t.input);
     row[TR_OP_W] = ticks(t.weights);
     row[TR_OP_B] = row[TR_OP_I] + row[TR_OP_W];
-    row[TR_OP_X] = -1;
+    row[TR_OP_X] = -1; // by what is paired (op_ticks)
+    c->beside[s] = ticks(t.beside);
   }
   c->stride = (int64_t)tr__stride(p, TR_AXIS_PP);
   c->domain = cluster->domain;
@@ -71,6 +73,7 @@ tr_status tr__pipeline_costs_make(const tr_plan *p, const tr_workload *w, const 
 void tr__pipeline_costs_free(tr__pipeline_costs *costs) {
   free(costs->cut);
   free(costs->row);
+  free(costs->beside);
   *costs = (tr__pipeline_costs){0};
 }
 
@@ -81,9 +84,19 @@ static int64_t link_of(void *user, int from, int to, int64_t *occupancy) {
   return c->latency[crosses];
 }
 
+// A forward pass of one stage beside a backward pass of another: each hides half of its stage's exchanges.
+static int64_t op_ticks(void *user, int rank, uint32_t index, const tr_op *op) {
+  const tr__pipeline_costs *c = user;
+  (void)rank, (void)index;
+  if (op->kind != TR_OP_X) return op->stage < c->S ? c->row[op->stage][op->kind] : 0;
+  return c->row[op->stage][TR_OP_F] + c->row[op->back_stage][TR_OP_B] -
+         (c->beside[op->stage] + c->beside[op->back_stage]) / 2;
+}
+
 tr_sim_costs tr__pipeline_sim_costs(tr__pipeline_costs *costs, int messages) {
   return (tr_sim_costs){.nstage = costs->S,
                         .stage = (const int64_t(*)[TR_OP_KIND_COUNT])costs->row,
+                        .op = op_ticks,
                         .link = messages ? link_of : NULL,
                         .user = costs};
 }

@@ -10,6 +10,7 @@ typedef struct tr__pipeline_costs {
   int S;
   tr_stage_cut *cut;                // [S]
   int64_t (*row)[TR_OP_KIND_COUNT]; // [S]
+  int64_t *beside;                  // [S] that a pair of passes hides
   int64_t stride, domain, latency[2], occupancy[2];
 } tr__pipeline_costs;
 tr_status tr__pipeline_costs_make(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int S,

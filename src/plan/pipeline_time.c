@@ -214,7 +214,7 @@ static void put_memory(const steps *s, tr_prediction *out) {
     rank_memory(s, rank, &one);
     if (one.total > out->memory.total) out->memory = one;
   }
-  out->fits = out->memory.process <= s->c->device.memory_gib * 1073741824.0;
+  out->fits = out->memory.needed <= s->c->device.memory_gib * 1073741824.0;
 }
 
 tr_status tr_predict_rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *rank) {

@@ -71,8 +71,14 @@ typedef struct tr__layer {
   double weights;           // the part of backward for them
   double again;             // recomputed in the backward pass
   double tp, tp_again, cp, ep;
+  double beside; // of the exchange for experts, beyond ep: where passes do not come in pairs that hide it
 } tr__layer;
 tr__layer tr__layer_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts);
+// The same in two parts: what the order of axes, stages and replicas cannot change, and communication, for which the first is
+// there already.
+tr__layer tr__layer_work(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts);
+void tr__layer_links(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int experts,
+                     tr__layer *layer);
 // Their collectives, and how many a layer and micro-batch has: sums over tp (cut along the sequence, one is a gather and a
 // reduction), rounds of keys and values over cp, exchanges of tokens over ep.
 tr__call tr__tensor_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
@@ -107,22 +113,40 @@ void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_clu
 // What follows from a step's terms: `rest` is all of them but the fixed one.
 void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
                      tr_prediction *out);
+// Of a rank in a place of the pipeline, which may have several stages; of the fullest such.
+tr__local tr__rank_params(const tr_plan *plan, const tr_workload *model, int64_t place);
 tr__local tr__fullest_params(const tr_plan *plan, const tr_workload *model);
 // Weights, gradients and optimizer states of the stage that has the most.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);
 
 // ---- the step (predict.c, exchange.c)
 
+// Schedules that have a closed form; others are taken for 1f1b until they are simulated.
+typedef enum tr__pipe_form { TR__PIPE_1F1B, TR__PIPE_ZERO, TR__PIPE_DUAL } tr__pipe_form;
+tr__pipe_form tr__pipe_form_of(const tr_plan *plan);
+
+// Computation of layers and head: for all plans alike in tp, cp, ep, micro-batch, recomputation and number type.
+typedef struct tr__work {
+  tr__layer dense, sparse;
+  double head;
+} tr__work;
+tr__work tr__work_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+
 typedef struct tr__passes {
-  double forward, backward, again, tp, tp_again, cp, ep; // of one layer, mean over the model
+  double forward, backward, weights, again, tp, tp_again, cp, ep, beside; // of one layer, mean over the model
 } tr__passes;
 typedef struct tr__pipe { // the stage that the others wait for
   tr__passes layer;
-  double head, micro_batches, layers, slowest,
-      mean; // seconds of a micro-batch on the slowest stage, on the average one
-  int with_head;
+  double head, micro_batches, layers; // its head, its layers
+  double slowest, mean;               // seconds of a micro-batch there, and on the average stage:
+  double forward, weights, beside;    // parts of that, and what passes out of pairs have besides
 } tr__pipe;
-tr__pipe tr__pipe_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+tr__pipe tr__pipe_of(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, const tr__work *work);
+// tr_predict_step and the times of tr_predict with the work that is known.
+double tr__predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
+                        const tr__work *work, double term[TR_TERM_COUNT]);
+void tr__predict_time(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, const tr__work *work,
+                      tr_prediction *out);
 // A message between stages; how many a micro-batch makes, and the share that does not hide.
 tr__call tr__stage_call(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
 double tr__stage_messages(const tr_plan *plan);

@@ -113,15 +113,15 @@ void tr_runs_csv(const tr_runs *runs, tr_text *out) {
     double spread = 1 + run->cluster.device.fit.p90, step = run->predicted_step, memory = run->predicted_memory;
     tr_footprint m;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
-    double room = run->cluster.device.memory_gib * 1.073741824;
+    double gib = 1073741824, room = run->cluster.device.memory_gib;
     tr_text_append(out, "%.5g,%.5g,%.5g,", step, step / spread, step * spread);
     if (run->micro_unknown) {
       tr_text_append(out, ",,,\"no memory: the micro-batch is not stated, and taken as 1\"\n");
       continue;
     }
     tr_text_append(out, "%.4g,%.4g,%.4g,", memory, memory * 0.87, memory * 1.15);
-    if (m.process > room * 1e9)
-      tr_text_append(out, "\"out of memory: needs %.1f GB of %.0f; most of it %s on stage %lld\"", m.process / 1e9,
+    if (m.needed > room * gib)
+      tr_text_append(out, "\"out of memory: needs %.1f GiB of %.0f; most of it %s on stage %lld\"", m.needed / gib,
                      room, tr_memory_item_name(m.biggest), (long long)m.stage);
     else if (run->batch_unknown)
       tr_text_append(out, "the batch is not stated: the time of a step of eight passes");

@@ -140,8 +140,8 @@ static void read_plan(const reader *r, tr_plan *p) {
                            .year = count(r, "year", 2024),
                            .says_sequence_parallel = *text(r, "seq_par") != 0};
   tr__software_apply(&software, p);
-  const char *offload = strstr(text(r, "recompute"), "layers activation offload");
-  if (offload) p->offloaded = 80;
+  if (has(text(r, "recompute"), "layers activation offload") || has(text(r, "notes"), "CPU offload"))
+    p->offloaded = count(r, "layers", 0);
 }
 
 // ---- the machine
@@ -263,17 +263,25 @@ static void read_node(const reader *r, tr_run *run) {
   run->plan.number = TR_PLAN_FP16;
 }
 
-// What rows do not say was chosen so that it fitted: the least recomputation of parts that does.
+static int fits(const tr_run *run) {
+  tr_footprint m;
+  tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
+  return m.needed <= run->cluster.device.memory_gib * 1073741824.0;
+}
+
+// What rows do not say was chosen so that it fitted: the least recomputation of parts that does; else, where the host's memory is
+// as near as another device's, activations of as many layers as must go there; else all is computed again.
 static void least_recompute(tr_run *run) {
   static const tr_plan_recompute ways[] = {TR_PLAN_RECOMPUTE_NONE, TR_PLAN_RECOMPUTE_PARTS,
                                            TR_PLAN_RECOMPUTE_EXPERTS};
   if (tr_workload_check(&run->model) < 0 || tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) return;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-    tr_footprint m;
     run->plan.recompute = ways[i];
-    tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
-    if (m.process <= run->cluster.device.memory_gib * 1073741824.0) return;
+    if (fits(run)) return;
   }
+  run->plan.recompute = run->cluster.device.host_gbs > 0 ? TR_PLAN_RECOMPUTE_NONE : TR_PLAN_RECOMPUTE_FULL;
+  while (run->cluster.device.host_gbs > 0 && !fits(run) && run->plan.offloaded < run->model.layers)
+    run->plan.offloaded++;
 }
 
 void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {

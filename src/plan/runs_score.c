@@ -118,7 +118,7 @@ static void out_of_memory(const tr_runs *runs, tr_text *out) {
     tr_footprint m;
     if (*run->why || run->tier == 'S') continue;
     tr_predict_memory(&run->plan, &run->model, &run->cluster, &m);
-    int fits = m.process <= run->cluster.device.memory_gib * 1073741824.0;
+    int fits = m.needed <= run->cluster.device.memory_gib * 1073741824.0;
     n += run->out_of_memory != 0;
     called += run->out_of_memory && !fits;
     fit += run->step > 0;

@@ -147,17 +147,29 @@ static tr_status add_terms(timing *t, int rank) {
   return TR_OK;
 }
 
-// Besides: walking the program, and summing gradients over ranks.
+static double pass_flops(const tr_runtime_plan *p, const tr_model *model, const tr_op *op) {
+  double sum = 0;
+  for (uint32_t i = op->piece_begin; i < op->piece_end; i++)
+    sum += tr_piece_work(model, (int)i, p->type, p->rows, p->sequence).flops;
+  return sum;
+}
+
+// Besides: walking the program, and summing gradients over ranks; those of a few million parameters are still in a cache. The longer ranks
+// compute, the longer one waits for the slowest of those that it sums with.
 tr_kernel_work tr_runtime_step_work(const tr_runtime_plan *p, int rank) {
+  static const double near_elements = 4 << 20;
   const tr_runtime_part *part = &p->part[rank];
   const tr_program *program = part->program;
   tr_kernel_work w = {.in = program->nop};
   for (uint32_t i = 0; i < program->nop; i++) {
     const tr_op *op = &program->op[i];
+    const int sums = (op->role == TR_ROLE_GRADIENT && p->dp > 1) || op->role == TR_ROLE_TIED;
     if (op->kind <= TR_OP_R) w.in += op->piece_end - op->piece_begin;
-    if (op->kind == TR_OP_REDUCE && op->role == TR_ROLE_GRADIENT && p->dp > 1)
+    if (op->kind <= TR_OP_R && p->dp > 1) w.flops += pass_flops(p, part->model, op);
+    if (op->kind == TR_OP_REDUCE && sums)
       w.out += (double)(part->layout->unit_start[op->unit_end] - part->layout->unit_start[op->unit_begin]);
   }
+  w.far = fmax(w.out - near_elements, 0);
   return w;
 }
 
@@ -209,8 +221,8 @@ static tr_status put_terms(timing *t, double term[TR_TERM_COUNT]) {
   for (int r = 1; r < p->pp; r++)
     if (busy_of(&t->place[r]) > busy_of(&t->place[most])) most = r;
   for (int i = 0; i < TR_TERM_COUNT; i++) term[i] = t->place[most].term[i];
-  const tr_kernel_work work = tr_runtime_step_work(p, most), sums = {.out = work.out};
-  const tr_kernel_work calls = {.in = work.in};
+  const tr_kernel_work work = tr_runtime_step_work(p, most), sums = {.out = work.out, .far = work.far};
+  const tr_kernel_work calls = {.in = work.in, .flops = work.flops};
   TR_TRY(price(t, "step", TR_KERNEL_FORWARD, &calls, &term[TR_TERM_FIXED]));
   TR_TRY(price(t, "step", TR_KERNEL_FORWARD, &sums, &term[TR_TERM_GRADS]));
   TR_TRY(price(t, "step", TR_KERNEL_FORWARD, &(tr_kernel_work){0}, &rest)); // the call, once

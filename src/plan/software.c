@@ -19,6 +19,7 @@ typedef struct kind {
   int gradients, weights; // reductions, gathers of updated weights beside computation
   int tensor;             // tensor-parallel traffic beside products
   int input_gradients;    // its backward half beside the weights' gradients
+  int sums;               // of gradients in f32, from micro-batch to micro-batch
 } kind;
 
 static const kind kinds[] = {
@@ -30,7 +31,8 @@ static const kind kinds[] = {
      .gradients = NEVER, // below stage 2
      .weights = NEVER,
      .tensor = NEVER,
-     .input_gradients = NEVER},
+     .input_gradients = NEVER,
+     .sums = ALWAYS}, // in bf16
     {.name = "PyTorch",
      .words = {"FSDP", "torchtitan", "Composer"},
      .fused_attention = 2023,
@@ -39,7 +41,8 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = NEVER,
      .tensor = NEVER, // asynchronous tensor parallelism is named where it is on
-     .input_gradients = NEVER},
+     .input_gradients = NEVER,
+     .sums = 2025},
     {.name = "Megatron",
      .words = {"Megatron", "NeMo", "Bridge"},
      .fused_attention = 2023,
@@ -48,7 +51,8 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = 2023,
      .tensor = 2023,
-     .input_gradients = 2022},
+     .input_gradients = 2022,
+     .sums = 2021},
     {.name = "XLA",
      .words = {"MaxText"},
      .fused_attention = 2023,
@@ -57,7 +61,8 @@ static const kind kinds[] = {
      .gradients = 2023,
      .weights = NEVER,
      .tensor = NEVER,
-     .input_gradients = NEVER},
+     .input_gradients = NEVER,
+     .sums = ALWAYS},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, DEEPSPEED = 0, PYTORCH = 1, MEGATRON = 2 };
 
@@ -81,6 +86,7 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   p->fused_attention = s->year >= k->fused_attention;
   p->early_attention = s->year < k->newest_attention;
   p->fused_kernels = s->year >= k->fused_kernels && !has(s->notes, "eager");
+  if (of == PYTORCH && !shards_weights(s->framework) && !has(s->notes, "compile")) p->fused_kernels = 0;
   p->hides_grads = !none && (s->year >= k->gradients || p->zero >= 2);
   p->hides_weights = p->hides_grads && s->year >= k->weights;
   p->hides_tp = !none && (s->year >= k->tensor || has(s->notes, "async TP"));
@@ -88,31 +94,45 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   // An option of Megatron's, which Bridge's recipes set where chunks interleave.
   p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
   p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
+  p->gathers_matrices = of == DEEPSPEED;
   p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
   int64_t passes = p->dp > 0 && p->micro > 0 ? p->batch / (p->dp * p->micro) : 1;
   p->keeps_gathered = shards_weights(s->framework) && s->year >= 2024 && p->zero == 3 && passes > 1;
 }
 
-// Bytes per parameter and logit as programs lay them out: FSDP shards f32 weights; DeepSpeed keeps 16-bit gradients, with
-// f32 sums beside them in bf16 or without ZeRO; NeMo's recipes reduce in bf16. Loss in plain PyTorch copies logits as f32 and keeps
-// their gradients; compiled, it keeps bf16 alone.
+// Bytes per parameter as programs lay them out. Sums of gradients in f32 take those of autograd in (Megatron: as it multiplies) or are
+// beside them; without such sums the update makes f32 copies. NeMo's recipes reduce in bf16; DeepSpeed sums in 16 bits in fp16.
+// FSDP shards f32 weights; FSDP2 shards, and updates, weights of the type that the model was built in. PyTorch's own
+// optimizers take their steps over all parameters at once since 2.0, with one temporary of each.
 static void set_bytes(const tr__software *s, int of, tr_plan *p) {
-  p->wire_bytes = has(s->number, "fp16") ? 2 : 4;
-  if (of == MEGATRON && !has(s->framework, "Megatron-")) p->grad_bytes = p->wire_bytes = 2;
-  if (has(s->framework, "Bridge")) p->grad_bytes = p->wire_bytes = 2;
-  if (of == DEEPSPEED) p->grad_bytes = has(s->number, "fp16") && p->zero > 0 ? 2 : 6;
+  int fp16 = has(s->number, "fp16"), wide = s->year >= kinds[of].sums, foreach = of == PYTORCH && s->year >= 2023;
+  int nemo = has(s->framework, "Bridge") || (of == MEGATRON && !has(s->framework, "Megatron-"));
+  int shards = shards_weights(s->framework), own = has(s->framework, "FSDP2");
+  if (of == DEEPSPEED && fp16) wide = 0;
+  p->wire_bytes = fp16 || nemo ? 2 : 4;
+  p->weight_bytes = shards && !own ? 4 : 2;
+  p->state_bytes = own ? 4 : shards ? 8 : 12;
+  p->grad_bytes = own || nemo ? 2 : shards ? 4 : !wide ? 2 : of == MEGATRON ? 4 : 6;
+  p->update_bytes = wide || nemo || shards || (of == DEEPSPEED && p->zero > 0) ? 0 : 4;
+  if (foreach) p->update_bytes += own ? 2 : 4;
   if (has(s->framework, "analytic")) p->grad_bytes = 2;
+}
+
+// Bytes per logit of a rank. Plain PyTorch copies logits as f32 and keeps their gradients; compiled, it keeps bf16 alone, and Composer's
+// fused loss and XLA's do; FSDP2's tensor parallelism gathers what its ranks have of them: the whole is on each.
+static void set_logits(const tr__software *s, tr_plan *p) {
   if (!shards_weights(s->framework)) return;
-  p->grad_bytes = 4;
-  p->weight_bytes = 4;
-  p->state_bytes = 8;
-  p->logit_bytes = s->year >= 2025 ? 4 : has(s->framework, "Composer") ? 8 : 13;
+  int fused = s->year >= 2025 || has(s->framework, "Composer") || has(s->framework, "MaxText");
+  p->logit_bytes = fused ? 4 : 13;
+  if (has(s->framework, "FSDP2") && p->tp > 1) p->logit_bytes = 8 * (double)p->tp + 4;
 }
 
 void tr__software_apply(const tr__software *s, tr_plan *p) {
   int of = kind_of(s->framework);
-  if (!s->says_sequence_parallel) p->sequence_parallel = p->tp > 1 && of == MEGATRON && s->year >= 2023;
+  if (!s->says_sequence_parallel)
+    p->sequence_parallel = p->tp > 1 && ((of == MEGATRON && s->year >= 2023) || (of == PYTORCH && s->year >= 2024));
   set_features(s, of, p);
   set_bytes(s, of, p);
+  set_logits(s, p);
 }

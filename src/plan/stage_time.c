@@ -10,10 +10,11 @@ static int is_expert_layer(const tr_workload *w, int64_t layer) {
 }
 
 static void add_layer(tr_stage_time *to, const tr__layer *l) {
-  double beside = l->tp + l->cp + l->ep; // communication inside the layer, half of it forward
+  double beside = l->tp + l->cp + l->ep + l->beside; // communication inside the layer, half of it forward
   to->forward += l->forward + beside / 2;
   to->input += l->backward - l->weights + l->again + l->tp_again + beside / 2;
   to->weights += l->weights;
+  to->beside += l->beside;
 }
 
 static double reduce_time(const tr_plan *p, const tr_workload *w, const tr_cluster *c, const tr_stage_cut *cut) {

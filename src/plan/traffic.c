@@ -48,7 +48,8 @@ static void append(rows *r, const char *axis, const char *what, const char *prim
 size_t tr_predict_traffic(const tr_plan *p, const tr_workload *w, const tr_cluster *c,
                           tr_traffic out[TR_TRAFFIC_MOST]) {
   double term[TR_TERM_COUNT], step = tr_predict_step(p, w, c, term), share = c->device.link_share;
-  tr__pipe x = tr__pipe_of(p, w, c);
+  tr__work work = tr__work_of(p, w, c);
+  tr__pipe x = tr__pipe_of(p, w, c, &work);
   tr__exchange exchange[TR__EXCHANGES];
   double passes = x.micro_batches * x.layers;
   double sparse = (double)tr_workload_expert_layers(w) / (double)w->layers;

@@ -18,6 +18,7 @@ typedef struct walk {
   uint32_t *known;   // [p] passes of the observer that have ended before the rank goes on
   uint32_t *made[2]; // [S][m] activations and gradients: 1 + `known` of who made it, 0: not there yet
   uint32_t *filled;  // [p] messages so far
+  uint64_t *awake;   // [p] bits: ranks whose next pass may have what it needs
   tr__arrivals *out;
 } walk;
 
@@ -55,10 +56,13 @@ static int receiver_of(const tr_schedule *s, const tr_pass *half, int rank) {
   return peer == rank ? -1 : peer;
 }
 
+static void wake(walk *w, int rank) { w->awake[rank / 64] |= UINT64_C(1) << rank % 64; }
+
 static void make(walk *w, int rank, const tr_pass *half) {
   const tr_schedule *s = w->schedule;
   int forward = half->kind == TR_OP_F, peer = receiver_of(s, half, rank);
   if (output_of(s, half) < 0) return;
+  wake(w, tr_schedule_rank(s, output_of(s, half), half->microbatch));
   w->made[!forward][cell(s, half->stage, half->microbatch)] = 1 + w->known[rank];
   if (peer < 0 || (w->observer >= 0 && peer != w->observer)) return;
   w->out->message[w->out->begin[peer] + w->filled[peer]++] =
@@ -104,10 +108,23 @@ static void count_messages(const tr_schedule *s, int observer, uint32_t *begin) 
   for (int r = 0; r < s->p; r++) begin[r + 1] += begin[r];
 }
 
+// In turn; who has to wait is passed over until somebody has made what it waits for.
 static void walk_all(walk *w) {
+  const int p = w->schedule->p;
+  for (int r = 0; r < p; r++) wake(w, r);
   for (int moved = 1; moved;) {
     moved = 0;
-    for (int r = 0; r < w->schedule->p; r++) moved |= take(w, r);
+    for (int r = 0; r < p; r++) {
+      const uint64_t bit = UINT64_C(1) << r % 64;
+      if (w->awake[r / 64] == 0) {
+        r |= 63;
+      } else if (w->awake[r / 64] & bit) {
+        if (take(w, r))
+          moved = 1;
+        else
+          w->awake[r / 64] &= ~bit;
+      }
+    }
   }
 }
 
@@ -115,19 +132,21 @@ tr_status tr__walk(const tr_schedule *schedule, int observer, tr__arrivals *out)
   size_t p = (size_t)schedule->p, cells = (size_t)schedule->S * (size_t)schedule->m;
   walk w = {.schedule = schedule, .observer = observer, .out = out};
   w.next = calloc(3 * p + 2 * cells, sizeof *w.next);
+  w.awake = calloc(p / 64 + 1, sizeof *w.awake);
   out->begin = calloc(p + 1, sizeof *out->begin);
   out->message = NULL;
   if (out->begin) count_messages(schedule, observer, out->begin);
   if (out->begin) out->message = malloc(sizeof *out->message * ((size_t)out->begin[p] + 1));
-  if (w.next && out->message) {
+  if (w.next && w.awake && out->message) {
     w.known = w.next + p;
     w.filled = w.known + p;
     w.made[0] = w.filled + p;
     w.made[1] = w.made[0] + cells;
     walk_all(&w);
   }
-  int failed = !w.next || !out->message;
+  int failed = !w.next || !w.awake || !out->message;
   free(w.next);
+  free(w.awake);
   if (!failed) return TR_OK;
   free(out->begin);
   free(out->message);

@@ -43,7 +43,7 @@ static tr_status check_map(const tr_schedule *s) {
 }
 
 static tr_status check_shape(const tr_schedule *s) {
-  if (s->p < 1 || s->v < 1 || s->S < 1 || s->S > TR__SCHEDULE_STAGES)
+  if (s->p < 1 || s->S < 1 || s->S > TR__SCHEDULE_STAGES)
     return tr_error(TR_ERR_PLAN, "schedule %s: S %d stages on p %d ranks; 1 to %d stages work", s->name, s->S, s->p,
                     (int)TR__SCHEDULE_STAGES);
   if (s->m < 1 || s->m > TR_STEP_MICROBATCHES)

@@ -303,6 +303,8 @@ static tr_status complete(reader *r) {
 }
 
 static tr_status parse(reader *r, const char *text) {
+  static const char mark[] = "\xef\xbb\xbf"; // that a spreadsheet puts before UTF-8
+  if (!strncmp(text, mark, sizeof mark - 1)) text += sizeof mark - 1;
   while (*text) {
     size_t size = strcspn(text, "\n");
     r->line++;

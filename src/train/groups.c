@@ -3,6 +3,7 @@
 // gradients are summed are those of its data group, and where every stage has two copies, those of the mirrored place too.
 // Ranks that share a parameter with another stage (tied embeddings, at both ends of the pipeline) sum that over both.
 #include "train/train_internal.h"
+#include <limits.h>
 #include <stdlib.h>
 
 static int has_copies(const tr_train_plan *plan) { return plan->schedule.p && plan->schedule.map == TR_STAGES_BOTH; }
@@ -79,15 +80,31 @@ static tr_status open_pipeline(const tr_train_plan *plan, tr_comm *comm, tr_trai
   return status;
 }
 
-// Who has the state together: all whose gradients are summed where they are on one host, else those of this host. Memory for
-// that was laid out before anybody knew for sure who is where: where the starter did not tell, every rank has a state of its own.
+int tr__plan_sharers(const tr_train_plan *plan, const int16_t *host, int rank, int *first) {
+  const int side = tr__plan_side(plan, tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP));
+  int n = 0, least = INT_MAX;
+  for (int r = 0; r < (int)plan->config->run.ranks; r++) {
+    const int place = tr_train_gradient_place(plan, r);
+    if (host && host[r] != host[rank]) continue;
+    if (tr__plan_side(plan, tr_mesh_coordinate(&plan->mesh, r, TR_AXIS_PP)) != side) continue;
+    n++;
+    if (place < least) least = place, *first = r;
+  }
+  return n;
+}
+
+void tr__plan_hosts(const tr_train_plan *plan, int16_t *host) {
+  for (int r = 0; r < (int)plan->config->run.ranks; r++) host[r] = (int16_t)(r / plan->local);
+}
+
+// Who has the state together: all whose gradients are summed where they are on one host, else those of this host.
 static tr_status open_sharers(const tr_train_plan *plan, tr_comm *comm, tr_train_groups *out) {
   tr_group *grads = out->grads ? out->grads : out->dp;
   int member[TR__TRAIN_RANKS], n = 0, own = tr_comm_rank(comm);
   if (!plan->step.zero || tr_group_on_one_host(grads)) return TR_OK;
   for (int i = 0; i < tr_group_size(grads); i++) {
     const int rank = tr_group_member(grads, i), here = tr_comm_host(comm, rank) == tr_comm_host(comm, own);
-    if (rank == own || (here && plan->local > 1)) member[n++] = rank;
+    if (here) member[n++] = rank;
   }
   return tr_group_create(comm, member, n, "host", &out->share);
 }

@@ -6,6 +6,10 @@
 // launcher measures on as many threads as all ranks will have, at most one per core, and ends before any rank exists. Ranks
 // that are threads are started by a process that may have threads anyway: it measures itself. How long this takes follows
 // from the work that the run is going to do, at a guess of what a core does: tiny runs are not made longer.
+//
+// The machine may be busy with something else meanwhile, and later not: products are counted per second of the processors'
+// own time. Where that does not tell either (a host that takes processors from its guests), the run may turn out to be
+// faster; the fastest that was seen of it is the limit then.
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/cpu.h"
@@ -73,7 +77,7 @@ static tr__limits measure(const tr_train_plan *plan) {
   // Where ranks have cores of their own, or are on other hosts, the measured ones stand for all.
   double times = fmax(1, (double)(plan->config->run.ranks * plan->nthread) / nthread);
   if (plan->place.size == 0) times = 1;
-  tr__limits limits = {.flops = times * tr_kernel_peak(tr__train_type(plan->config), nthread, seconds)};
+  tr__limits limits = {.flops = times * tr_kernel_peak_alone(tr__train_type(plan->config), nthread, seconds)};
   if (plan->config->run.profile > 0) limits.bytes = times * copy_rate(nthread, seconds);
   return limits;
 }
@@ -85,6 +89,12 @@ _Noreturn static void measure_in_child(const tr_train_plan *plan, int fd, pid_t 
   if (getppid() != launcher) _exit(1);
   tr__limits limits = measure(plan);
   _exit(write(fd, &limits, sizeof limits) == (ssize_t)sizeof limits ? 0 : 1);
+}
+
+double tr__limits_share(tr__limits *limits, double flops) {
+  if (!(limits->flops > 0)) return 0;
+  limits->flops = fmax(limits->flops, flops);
+  return flops / limits->flops;
 }
 
 tr__limits tr__limits_measure(const tr_train_plan *plan) {

@@ -10,12 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <unistd.h>
-
-enum { MOST_RANKS = 256 };
 
 // ---- one rank's objects
 static tr_status open_data(tr__trainer *t) {
@@ -228,6 +228,13 @@ static tr_status write_settings(const tr__trainer *t) {
   return status;
 }
 
+static void say_stopped(const tr__trainer *t) {
+  atomic_store(t->stopped, 1);
+  if (t->rank == 0)
+    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
+           (long long)t->step);
+}
+
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
@@ -245,15 +252,28 @@ static tr_status train_loop(tr__trainer *t) {
   TR_TRY(tr__profile_end(t));
   TR_TRY(tr__bubble_end(t));
   TR_TRY(tr__memory_end(t));
-  if (stop && t->step < t->plan->steps && t->rank == 0)
-    printf("stopped as asked after step %lld, saved; the same trireme train command goes on from here\n",
-           (long long)t->step);
+  if (stop && t->step < t->plan->steps) say_stopped(t);
   tr__fault_end(t);
   return TR_OK;
 }
 
+// Ranks that others have started have each a trace of their own, as many micro-batches as all have agreed on.
+static tr_status open_trace(tr__trainer *t, tr__trainer *start) {
+  if (t->plan->place.size == 0) return TR_OK;
+  tr_status status = tr__trace_create(t->plan, &t->trace);
+  start->trace = t->trace;
+  return status;
+}
+
+// While all ranks are there to be heard: after the last step, and where all have failed alike.
+static tr_status gather_trace(tr__trainer *t, tr_status status) {
+  if (!t->trace || t->plan->place.size == 0 || (status < 0 && status != TR_ERR_NAN)) return status;
+  tr_status gathered = tr__trace_gather(t);
+  return status < 0 ? status : gathered;
+}
+
 static tr_status rank_main(tr_comm *comm, void *user) {
-  const tr__trainer *start = user;
+  tr__trainer *start = user;
   tr__trainer t = *start;
   t.comm = comm;
   t.rank = tr_comm_rank(comm);
@@ -261,12 +281,14 @@ static tr_status rank_main(tr_comm *comm, void *user) {
   t.part = tr_train_part_of(t.plan, t.rank);
   if (t.plan->config->run.launch == TR_LAUNCH_PROCESSES) tr__memory_begin(&t);
   tr_status status = tr__fault_open(&t);
+  if (status == TR_OK) status = open_trace(&t, start);
   if (status == TR_OK) status = tr__timing_open(&t);
   if (status == TR_OK) status = open_data(&t);
   if (status == TR_OK) status = open_run(&t);
   if (status == TR_OK) status = tr__state_open(&t);
   if (status == TR_OK) status = train_loop(&t);
   if (status == TR_ERR_NAN) tr__state_settle(&t, status); // on all ranks alike
+  status = gather_trace(&t, status);
   close_trainer(&t);
   return status;
 }
@@ -304,38 +326,23 @@ static void remove_leftovers(const tr_train_plan *plan) {
   }
 }
 
-// What each rank shares; the first of those that sum their gradients together also has what these share.
-static void size_arenas(const tr_train_plan *plan, size_t *arena) {
-  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) {
-    const tr_train_part *part = tr_train_part_of(plan, rank);
-    arena[rank] = part->arena_nbyte + (tr_train_gradient_place(plan, rank) == 0 ? part->once_nbyte : 0);
+// From the first rank to the last, in a folder that is locked.
+static tr_status run_ranks(tr_train_plan *plan, const tr_options *options, const char *logs, _Atomic int *stopped) {
+  tr__trainer start = {.plan = plan, .options = options, .stopped = stopped};
+  tr_status status = plan->place.size > 0 ? TR_OK : tr__trace_create(plan, &start.trace);
+  if (status == TR_OK) {
+    start.limits = tr__limits_measure(plan);
+    tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less
+    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
+    status = tr_train_launch(plan, logs, rank_main, &start);
   }
+  if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
+  if (start.trace && plan->place.rank == 0) status = tr__trace_write(start.trace, status);
+  tr__trace_destroy(start.trace);
+  return status == TR_OK && atomic_load(stopped) ? TR_PENDING : status;
 }
 
-tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
-  const tr_train_config *c = plan->config;
-  tr_launch_options launch;
-  size_t arena[MOST_RANKS];
-  tr_launch_options_init(&launch);
-  launch.mode = (tr_launch_mode)c->run.launch;
-  launch.nrank = (int)c->run.ranks;
-  launch.nthread = plan->nthread;
-  launch.bind = c->run.bind;
-  if (plan->local < launch.nrank && plan->schedule.p <= 1) { // who is the first on its host, the launcher knows
-    launch.arena_nbyte = plan->arena_nbyte;
-    launch.once_nbyte = plan->once_nbyte;
-  } else {
-    size_arenas(plan, arena);
-    launch.arena_of = arena;
-  }
-  launch.deadline = c->run.deadline;
-  launch.any_order = c->comm.order == TR_ORDER_ANY;
-  launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
-  launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
-  return tr_launch(&launch, life, user, NULL);
-}
-
-tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
+tr_status tr_train(tr_train_plan *plan, const tr_options *options) {
   const char *folder = plan->config->train.folder;
   char logs[4096];
   int lock;
@@ -344,17 +351,11 @@ tr_status tr_train(const tr_train_plan *plan, const tr_options *options) {
   TR_TRY(tr_file_make_folders(logs));
   TR_TRY(lock_folder(plan, &lock));
   remove_leftovers(plan);
-  struct tr__trace *trace = NULL;
-  tr_status status = tr__trace_create(plan, &trace);
-  if (status == TR_OK) {
-    tr__trainer start = {.plan = plan, .options = options, .trace = trace, .limits = tr__limits_measure(plan)};
-    tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less
-    tr__memory_begin(&start); // of ranks that are threads: their arenas come before they begin
-    status = tr_train_launch(plan, logs, rank_main, &start);
-  }
-  if (status == TR_OK && plan->place.rank == 0) tr__curve_say(plan); // before a trace that perhaps cannot be written
-  if (trace) status = tr__trace_write(trace, status);
-  tr__trace_destroy(trace);
+  // Outlives ranks that are processes.
+  _Atomic int *stopped = mmap(NULL, sizeof *stopped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  tr_status status = stopped == MAP_FAILED ? tr_error(TR_ERR_MEMORY, "no memory that ranks and launcher share")
+                                           : run_ranks(plan, options, logs, stopped);
+  if (stopped != MAP_FAILED) munmap((void *)stopped, sizeof *stopped);
   close(lock);
   return status;
 }

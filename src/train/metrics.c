@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run says while it goes: one line per log step, the same facts as a JSON object in metrics.jsonl, and a progress bar
+// What a run says while it goes: two lines per log step, the same facts as a JSON object in metrics.jsonl, and a progress bar
 // between lines when a person is watching. Only rank 0 speaks; the loss is the mean over all ranks' valid tokens.
 #include "train/train_internal.h"
 #include "trireme/base/clock.h"
@@ -55,7 +55,6 @@ static rates measure(const tr__trainer *t, int64_t now) {
   r.flops_per_s = r.tokens_per_s * tr_model_flops(t->plan->model, t->plan->config->data.sequence);
   r.data_wait = (double)t->data_ns * 1e-9 / r.seconds;
   r.comm_wait = (double)t->comm_ns * 1e-9 / r.seconds;
-  if (t->limits.flops > 0) r.peak = r.flops_per_s / t->limits.flops;
   r.rho = r.bubble = -1;
   int64_t done = t->step - t->start_step;
   double elapsed = (double)(now - t->begin_ns) * 1e-9;
@@ -113,26 +112,43 @@ static const char *put_real(char out[32], int decimals, double x) {
   return out;
 }
 
+// Fields that each begin with a bar, in as many lines as they need, behind `column` and from there on.
+static void print_fields(const char *fields, int column) {
+  int at = column;
+  while (*fields) {
+    const char *next = strstr(fields + 1, " | ");
+    const int n = next ? (int)(next - fields) : (int)strlen(fields);
+    if (at > column && at + n > TR_TEXT_COLUMNS) at = printf("\n%*s", column, "") - 1;
+    at += printf("%.*s", n, fields);
+    fields += n;
+  }
+}
+
+// What was learned, and below it how fast.
 static void print_line(tr__trainer *t, const tr_step_result *result, double lr, const rates *r) {
-  char rate[32], tokens[32], flops[32], memory[32], eta[32], peak[32] = "", comm[64] = "", bubble[64] = "";
+  char learned[256], speed[256], real[3][32], val_loss[48] = "", rate[32], tokens[32], eta[32];
+  char peak[32] = "", comm[64] = "", bubble[64] = "";
   tr_format_count(rate, sizeof rate, r->tokens_per_s);
   tr_format_count(tokens, sizeof tokens, (double)t->tokens);
-  tr_format_bytes(memory, sizeof memory, (double)t->plan->rank_nbyte);
   tr_format_duration(eta, sizeof eta, r->eta);
-  snprintf(flops, sizeof flops, "%.1f", r->flops_per_s * 1e-9);
+  if (t->val_step == t->step)
+    snprintf(val_loss, sizeof val_loss, " | val_loss %s", put_real(real[0], 4, t->val_loss));
   if (r->peak > 0) snprintf(peak, sizeof peak, " | peak %.0f%%", 100 * r->peak);
   if (r->rho >= 0) snprintf(comm, sizeof comm, " | comm %.1f%% rho %.2f", 100 * r->comm_wait, r->rho);
   if (r->bubble >= 0) snprintf(bubble, sizeof bubble, " | bubble %.1f%%", 100 * r->bubble);
   if (r->bubble >= 0 && r->simulated.makespan > 0)
     snprintf(bubble, sizeof bubble, " | bubble %.1f%% (%.1f%%)", 100 * r->bubble, 100 * r->simulated.bubble);
+  snprintf(learned, sizeof learned, " | loss %s%s | norm %s clip %.3f | lr %.2e | %s tok/s | %s tokens",
+           put_real(real[1], 4, result->loss), val_loss, put_real(real[2], 3, result->norm),
+           tr__unsigned_nan(result->clip), lr, rate, tokens);
+  snprintf(speed, sizeof speed, " | %.1f GFLOP/s%s%s%s | data %.1f%% | eta %s%s", r->flops_per_s * 1e-9, peak, comm,
+           bubble, 100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
   tr__metrics_clear_line(t);
-  char real[32];
-  printf("step %lld/%lld | loss %s | ", (long long)t->step, (long long)t->plan->steps,
-         put_real(real, 4, result->loss));
-  if (t->val_step == t->step) printf("val_loss %s | ", put_real(real, 4, t->val_loss));
-  printf("norm %s clip %.3f | lr %.2e | %s tok/s | %s tokens | %s GFLOP/s%s%s%s | mem %s | data %.1f%% | eta %s%s\n",
-         put_real(real, 3, result->norm), tr__unsigned_nan(result->clip), lr, rate, tokens, flops, peak, comm, bubble,
-         memory, 100 * r->data_wait, eta, result->skipped ? " | skipped" : "");
+  int column = printf("step %lld/%lld", (long long)t->step, (long long)t->plan->steps);
+  print_fields(learned, column);
+  printf("\n%*s", column, "");
+  print_fields(speed, column);
+  printf("\n");
   fflush(stdout);
 }
 
@@ -160,6 +176,7 @@ tr_status tr__metrics_step(tr__trainer *t, const tr_step_result *result, double 
     return TR_OK;
   }
   rates r = measure(t, now);
+  r.peak = tr__limits_share(&t->limits, r.flops_per_s);
   if (tr_comm_size(t->comm) > 1) r.rho = tr__timing_rho(t);
   tr__bubble_say(t, &r.bubble, &r.simulated);
   print_line(t, result, lr, &r);

@@ -15,7 +15,7 @@ typedef struct extras {
 } extras;
 
 // Sums of gradients, where ranks do not read them in each other's memory.
-static size_t message_bytes(const tr_train_plan *plan, const tr_train_part *part, tr_dtype type) {
+static size_t message_bytes(const tr_train_plan *plan, const tr_train_part *part, int sharers, tr_dtype type) {
   const int n = part->program.nbucket;
   size_t *nelem = calloc((size_t)n + 1, sizeof *nelem);
   if (!nelem) return 0;
@@ -24,9 +24,9 @@ static size_t message_bytes(const tr_train_plan *plan, const tr_train_part *part
     nelem[b] = (size_t)(part->layout.unit_start[bucket->unit_end] - part->layout.unit_start[bucket->unit_begin]);
   }
   const tr_launch_messages messages = {.nrank = plan->step.dp,
-                                       .local = plan->local,
+                                       .local = sharers,
                                        .any_order = plan->config->comm.order == TR_ORDER_ANY,
-                                       .scatters = plan->step.zero && plan->local >= plan->step.dp,
+                                       .scatters = plan->step.zero && sharers >= plan->step.dp,
                                        .nelem = nelem,
                                        .n = (size_t)n,
                                        .type = type};
@@ -41,7 +41,7 @@ static size_t talk_bytes(const tr_train_plan *plan) {
   return tr_launch_bytes(ranks, plan->local, plan->local < ranks ? 2 * n + 1 : n);
 }
 
-static extras extras_of(const tr_train_plan *plan, const tr_train_part *part, const tr_run_options *run,
+static extras extras_of(const tr_train_plan *plan, const tr_train_part *part, int sharers, const tr_run_options *run,
                         const tr_run_memory *memory, size_t state_lists) {
   const tr_train_config *c = plan->config;
   enum { THREAD_BYTES = 88 << 10 }; // of a rank that is a thread: what it uses of its stack and of a heap of its own
@@ -51,7 +51,7 @@ static extras extras_of(const tr_train_plan *plan, const tr_train_part *part, co
               tr__dealer_bytes(plan),
       .threads = (size_t)plan->nthread * TR_POOL_MEMORY + (c->run.launch == TR_LAUNCH_THREADS ? THREAD_BYTES : 0),
       .lists = memory->tables + state_lists + tr__bubble_bytes(plan),
-      .messages = message_bytes(plan, part, run->grad_wire)};
+      .messages = message_bytes(plan, part, sharers, run->grad_wire)};
 }
 
 // Of a rank in one place of the pipeline, but for its share of a save.
@@ -94,19 +94,32 @@ static void describe(tr_train_plan *plan, const rank_memory *rank, size_t save) 
   }
 }
 
+// Of the ranks in a place the first, which has as many sharers as any where ranks are laid out in blocks.
+static int sharers_in(const tr_train_plan *plan, int place) {
+  int16_t host[RANKS];
+  int rank = 0, first;
+  tr__plan_hosts(plan, host);
+  while (tr_mesh_coordinate(&plan->mesh, rank, TR_AXIS_PP) != place) rank++;
+  return tr__plan_sharers(plan, host, rank, &first);
+}
+
 // The part's figures, with the largest share of a save among its ranks.
 static tr_status measure_part(const tr_train_plan *plan, int place, size_t save, size_t lists, rank_memory *out) {
+  const int ranks = plan->step.dp, sharers = sharers_in(plan, place), together = sharers > 1 ? sharers : 2;
   tr_train_part *part = &plan->part[place];
   tr_run_options options;
+  tr_run_memory alone, shared;
   tr__part_run_options(plan, part, &options);
-  const int ranks = plan->step.dp, sharers = plan->local < (int)plan->config->run.ranks ? plan->local : ranks;
-  TR_TRY(tr_run_memory_predict(&options, plan->nthread, ranks, sharers, &out->run));
-  out->extra = extras_of(plan, part, &options, &out->run, lists);
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, ranks, 1, &alone));
+  TR_TRY(tr_run_memory_predict(&options, plan->nthread, ranks, together, &shared));
+  out->run = sharers > 1 ? shared : alone;
+  out->extra = extras_of(plan, part, sharers, &options, &out->run, lists);
   part->arena_nbyte = out->run.shared_total + 2 * tr_arena_rounded(tr__train_eval_bytes(plan)) + 4 * TR_ARENA_ALIGN;
-  part->once_nbyte = out->run.host_total;
-  part->even_nbyte = out->run.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
+  part->once_nbyte = shared.host_total;
+  part->alone_nbyte = alone.private_total - shared.private_total;
+  part->even_nbyte = shared.private_total + part->arena_nbyte + out->extra.data + out->extra.threads +
                      out->extra.lists + out->extra.messages + tr__trace_bytes(plan);
-  part->rank_nbyte = part->even_nbyte + save;
+  part->rank_nbyte = part->even_nbyte + (sharers > 1 ? 0 : part->alone_nbyte) + save;
   return TR_OK;
 }
 
@@ -123,27 +136,54 @@ static tr_status save_sizes(const tr_train_plan *plan, size_t *most, size_t *all
   return TR_OK;
 }
 
-size_t tr__plan_bytes_here(const tr_train_plan *plan, const unsigned char *here) {
+// What the ranks of a host have together, and all that they take.
+static size_t bytes_of_host(const tr_train_plan *plan, const int16_t *host, int16_t number, size_t *once) {
   const int ranks = (int)plan->config->run.ranks;
-  size_t sum = plan->once_nbyte + plan->talk_nbyte;
-  for (int rank = 0; rank < ranks; rank++)
-    if (here[rank]) sum += tr_train_part_of(plan, rank)->even_nbyte + plan->saves_nbyte / (size_t)ranks;
-  return sum;
+  size_t sum = plan->talk_nbyte;
+  *once = 0;
+  for (int rank = 0; rank < ranks; rank++) {
+    if (host[rank] != number) continue;
+    const tr_train_part *part = tr_train_part_of(plan, rank);
+    int first, n = tr__plan_sharers(plan, host, rank, &first);
+    sum += part->even_nbyte + plan->saves_nbyte / (size_t)ranks + (n > 1 ? 0 : part->alone_nbyte);
+    if (n > 1 && first == rank) *once += part->once_nbyte;
+  }
+  return sum + *once;
+}
+
+size_t tr__plan_bytes_here(const tr_train_plan *plan, const unsigned char *here) {
+  int16_t host[RANKS];
+  size_t once;
+  for (int rank = 0; rank < (int)plan->config->run.ranks; rank++) host[rank] = here[rank] != 0;
+  return bytes_of_host(plan, host, 1, &once);
+}
+
+// Of the host that takes the most, so that it is the same on all: settings follow from it. Rank 0 of ranks that others have started
+// has the events of all at the end.
+static void add_up(tr_train_plan *plan) {
+  int16_t host[RANKS];
+  const int ranks = (int)plan->config->run.ranks;
+  plan->total_nbyte = plan->once_nbyte = 0;
+  tr__plan_hosts(plan, host);
+  for (int16_t number = 0; number <= host[ranks - 1]; number++) {
+    size_t once, sum = bytes_of_host(plan, host, number, &once);
+    if (sum <= plan->total_nbyte) continue;
+    plan->total_nbyte = sum;
+    plan->once_nbyte = once;
+  }
+  if (plan->place.size > 0) plan->total_nbyte += (size_t)(ranks - 1) * tr__trace_bytes(plan);
 }
 
 tr_status tr__plan_memory(tr_train_plan *plan) {
-  const size_t ranks = (size_t)plan->config->run.ranks, local = (size_t)plan->local;
-  const int pp = plan->mesh.degree[TR_AXIS_PP], dp = plan->mesh.degree[TR_AXIS_DP];
-  size_t save[RANKS] = {0}, lists, sum = 0;
+  const int pp = plan->mesh.degree[TR_AXIS_PP];
+  size_t save[RANKS] = {0}, lists;
   rank_memory largest = {0};
   TR_TRY(save_sizes(plan, save, &plan->saves_nbyte, &lists));
-  plan->rank_nbyte = plan->arena_nbyte = plan->once_nbyte = 0;
+  plan->rank_nbyte = plan->arena_nbyte = 0;
   for (int place = 0; place < pp; place++) {
     rank_memory memory;
     const tr_train_part *part = &plan->part[place];
     TR_TRY(measure_part(plan, place, save[place], lists, &memory));
-    sum += (size_t)dp * part->even_nbyte;
-    plan->once_nbyte += (size_t)dp * part->once_nbyte / (size_t)plan->step.dp;
     if (part->arena_nbyte > plan->arena_nbyte) plan->arena_nbyte = part->arena_nbyte;
     if (part->rank_nbyte <= plan->rank_nbyte) continue;
     plan->rank_nbyte = part->rank_nbyte;
@@ -151,8 +191,7 @@ tr_status tr__plan_memory(tr_train_plan *plan) {
     largest = memory;
   }
   plan->talk_nbyte = talk_bytes(plan);
-  // The same on every host, whichever places its ranks have: settings follow from it.
-  plan->total_nbyte = (sum + plan->saves_nbyte) / ranks * local + plan->once_nbyte + plan->talk_nbyte;
+  add_up(plan);
   describe(plan, &largest, save[plan->largest]);
   return TR_OK;
 }

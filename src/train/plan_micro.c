@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // batch.micro=auto: the largest number of sequences per pass with which the plan fills at most a part of the memory; the rest
 // is left to the data that the system caches, and to others. Fewer sequences need not be slower: batch.micro sets them.
-// A pipeline gets at least some micro-batches per rank, where the batch has them, as it idles while it fills and drains.
+// Ranks on several hosts go on with the smallest that any host has chosen. A pipeline gets at least some micro-batches per rank, where the batch has them, as it idles while it fills and drains.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
 
@@ -87,5 +87,14 @@ tr_status tr__plan_fit_micro(tr_train_plan *plan) {
   else
     snprintf(plan->micro_text, sizeof plan->micro_text, "sequences of %lld tokens allow no more rows",
              (long long)plan->config->data.sequence);
+  return TR_OK;
+}
+
+tr_status tr__plan_lower_micro(tr_train_plan *plan, int64_t micro) {
+  TR_TRY(plan_with(plan, micro));
+  snprintf(plan->micro_text, sizeof plan->micro_text, "another host's memory allows no more");
+  if (plan->place.rank == 0)
+    printf("note    batch.micro=auto: %d sequence%s per pass, since %s\n", plan->micro, plan->micro == 1 ? "" : "s",
+           plan->micro_text);
   return TR_OK;
 }

@@ -215,6 +215,22 @@ static tr_status settle_arch(tr_train_plan *plan, const tr_options *options) {
   return set_positions(plan, options, is_gpt2 ? &plan->arch.gpt2.positions : &plan->arch.llama.positions);
 }
 
+// With random weights positions could be more; that takes a data.sequence that asks for them.
+tr_status tr_train_settle(const tr_train_config *config, tr_options *options) {
+  int64_t most = config->model.positions;
+  char value[24], source[96];
+  if (tr_options_is_set(options, "data.sequence")) return TR_OK;
+  if (most < 0 && *config->model.from) {
+    tr_train_plan plan = {.config = config};
+    if (tr__plan_from(&plan, options) < 0) return TR_OK;
+    most = tr_arch_sizes_of(&plan.arch).positions;
+  }
+  if (most < 1 || most >= config->data.sequence) return TR_OK;
+  snprintf(value, sizeof value, "%lld", (long long)most);
+  snprintf(source, sizeof source, "default: what the model takes, at most %lld", (long long)config->data.sequence);
+  return tr_options_default(options, "data.sequence", value, source);
+}
+
 tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out) {
   tr_train_plan plan = {.config = config};
   TR_TRY(tr__plan_from(&plan, options));
@@ -227,6 +243,8 @@ tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options) {
   const tr_arch described = plan->arch;
   TR_TRY(settle_arch(plan, options));
   plan->sizes = tr_arch_sizes_of(&plan->arch);
+  plan->settled = !tr_options_is_set(options, "data.sequence") &&
+                  strcmp(tr_options_source(options, "data.sequence"), "default") != 0;
   if (*plan->config->model.from) plan->described = tr_arch_sizes_of(&described);
   TR_TRY(tr_arch_create(&plan->arch, &plan->model));
   return check_weights(plan, options, &described);

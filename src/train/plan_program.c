@@ -47,7 +47,7 @@ tr_status tr__plan_program(tr_train_plan *plan) {
                                  .dp = ranks,
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
-                                 .zero = ranks > 1 && tr__plan_can_share(plan) ? (int)c->parallel.zero : 0};
+                                 .zero = ranks > 1 ? (int)c->parallel.zero : 0};
   for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++) TR_TRY(build(plan, r, &plan->part[r]));
   return plan->schedule.p ? check_together(plan) : TR_OK;
 }

@@ -5,14 +5,17 @@
 
 void tr_train_runtime(const tr_train_plan *plan, tr_runtime_part *part, tr_runtime_plan *out) {
   const int pp = plan->mesh.degree[TR_AXIS_PP];
+  int16_t host[TR__TRAIN_RANKS];
+  int first;
   tr_run_options run;
+  tr__plan_hosts(plan, host);
   tr__part_run_options(plan, plan->part, &run);
   for (int r = 0; r < pp; r++)
     part[r] = (tr_runtime_part){plan->part[r].model, &plan->part[r].layout, &plan->part[r].program};
   *out = (tr_runtime_plan){.part = part,
                            .pp = pp,
                            .dp = plan->step.dp,
-                           .share = plan->local < (int)plan->config->run.ranks ? plan->local : plan->step.dp,
+                           .share = tr__plan_sharers(plan, host, 0, &first),
                            .ranks = plan->local,
                            .threads = plan->nthread,
                            .rows = run.rows,

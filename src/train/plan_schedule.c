@@ -45,7 +45,11 @@ static tr_status read_file(const tr_train_plan *plan, int m, tr_schedule *out) {
     status = tr_error(TR_ERR_PLAN, "%s is made for %d ranks, and parallel.pp is %d; parallel.pp=%d would work", path,
                       out->p, pp, out->p);
   else if (out->m != m)
-    status = tr_error(TR_ERR_PLAN, "%s is made for %d micro-batches, and a step here has %d", path, out->m, m);
+    status = tr_error(TR_ERR_PLAN,
+                      "%s is made for %d micro-batch%s, and a step here has %d; batch.sequences=%lld with "
+                      "batch.micro=%d would work",
+                      path, out->m, out->m == 1 ? "" : "es", m,
+                      (long long)out->m * plan->micro * plan->mesh.degree[TR_AXIS_DP], plan->micro);
   if (status < 0) tr_schedule_destroy(out);
   return status;
 }
@@ -55,7 +59,8 @@ static tr_status make(const tr_train_plan *plan, int m, tr_schedule *out) {
   const tr_train_config *c = plan->config;
   char name[TR_SCHEDULE_NAME];
   canonical(c->parallel.schedule, name);
-  if (!is_known(name) && access(c->parallel.schedule, R_OK) == 0) return read_file(plan, m, out);
+  const char *given = c->parallel.schedule;
+  if (!is_known(name) && (access(given, R_OK) == 0 || strpbrk(given, "/."))) return read_file(plan, m, out);
   const tr_schedule_spec spec = {.name = name,
                                  .p = plan->mesh.degree[TR_AXIS_PP],
                                  .m = m,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The stages of a pipeline (step/stages.h): which layers each has, as parallel.stages says or so that they have equal work, and
-// the model of each rank. The embedding goes with the first stage, the head with the last.
+// The stages of a pipeline (step/stages.h): which layers each has, as parallel.stages says or so that the one with the most
+// FLOPs has as few as can be, and the model of each rank. The embedding goes with the first stage, the head with the last.
 #include "train/train_internal.h"
 #include "trireme/plan/stage_parts.h"
 #include <stdlib.h>
@@ -82,11 +82,23 @@ static tr_status make_part(const tr_train_plan *plan, int place, tr_train_part *
   return status < 0 ? status : tr_layout_build(part->model, &part->layout);
 }
 
+// One stage has all layers, whoever counts them.
+static tr_status check_alone(const tr_train_plan *plan, const tr_options *options) {
+  const tr_schedule alone = {.p = 1, .v = 1, .S = 1};
+  const tr_stage_part all = {.layers = (int)plan->sizes.layers};
+  const tr_stage_problem problem = {.part = &all, .npart = 1, .schedule = &alone};
+  int bound[2];
+  if (strcmp(plan->config->parallel.stages, "balanced") == 0) return TR_OK;
+  tr_status status = tr_stages_count(&problem, plan->config->parallel.stages, bound);
+  return status == TR_ERR_PLAN ? tr_options_error(options, "parallel.stages", "%s", tr_status_text()) : status;
+}
+
 tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options) {
   int pp = plan->mesh.degree[TR_AXIS_PP];
   plan->part = calloc((size_t)pp, sizeof *plan->part);
   if (!plan->part) return tr_error(TR_ERR_MEMORY, "no memory for the parts of %d ranks", pp);
   if (!plan->schedule.p) {
+    TR_TRY(check_alone(plan, options));
     plan->part->model = plan->model;
     return tr_layout_build(plan->model, &plan->part->layout);
   }

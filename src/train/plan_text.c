@@ -73,7 +73,8 @@ static void print_stages(const tr_train_plan *plan, tr_text *out) {
   tr_schedule_peaks(schedule, TR_HOLD_UNTIL_W, peak, NULL);
   tr_text_append(out, "stages  ");
   put_list(out, plan->stage_layers, schedule->S);
-  tr_text_append(out, " layers, schedule %s, %d micro-batches, at most ", schedule->name, schedule->m);
+  tr_text_append(out, " layers, schedule %s, %d micro-batch%s, at most ", schedule->name, schedule->m,
+                 schedule->m == 1 ? "" : "es");
   put_list(out, peak, schedule->p);
   tr_text_append(out, " at once on the ranks of a pipeline");
   double bubble;
@@ -112,6 +113,12 @@ static void print_model_notes(const tr_train_plan *plan, tr_text *out) {
                    (long long)own->positions, plan->from, (long long)described->positions);
 }
 
+static void print_sequence_note(const tr_train_plan *plan, tr_text *out) {
+  if (plan->settled)
+    tr_text_append(out, "note    data.sequence is %lld, since the model takes no more\n",
+                   (long long)plan->config->data.sequence);
+}
+
 static void print_data_notes(const tr_train_plan *plan, tr_text *out) {
   const tr_train_config *c = plan->config;
   if (!plan->source || (!c->data.documents && c->data.packing == TR_PACK_STREAM)) return;
@@ -127,25 +134,24 @@ static void print_data_notes(const tr_train_plan *plan, tr_text *out) {
 
 static void print_notes(const tr_train_plan *plan, tr_text *out) {
   print_data_notes(plan, out);
+  print_sequence_note(plan, out);
   print_model_notes(plan, out);
   int64_t ranks = plan->config->run.ranks;
   int cores = tr_cpu_count();
   print_rate_notes(plan, out);
-  if (plan->local < ranks && plan->config->parallel.zero && tr__plan_can_share(plan))
+  if (plan->local < ranks && plan->config->parallel.zero)
     tr_text_append(out,
                    "note    ranks are on several hosts: each host has one copy of weights and optimizer state%s\n",
-                   plan->local > 1 ? " for all its ranks" : "");
-  if (plan->config->parallel.zero && !tr__plan_can_share(plan))
-    tr_text_append(
-        out, "note    a pipeline over several hosts: each rank keeps weights and optimizer state of its own, as with "
-             "parallel.zero=0\n");
+                   plan->schedule.p > 1 ? " for all its ranks with the same stages"
+                   : plan->local > 1    ? " for all its ranks"
+                                        : "");
   if (plan->place.size == 0 && ranks * plan->nthread > cores)
     tr_text_append(out, "note    %lld rank%s x %d thread%s on %d core%s: %s take turns\n", (long long)ranks,
                    plural(ranks), plan->nthread, plural(plan->nthread), cores, plural(cores),
                    ranks > 1 ? "ranks" : "threads");
 }
 
-void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
+static void print_lines(const tr_train_plan *plan, tr_text *out) {
   char rank_bytes[32], once[32], all[32];
   tr_format_bytes(rank_bytes, sizeof rank_bytes, (double)plan->rank_nbyte);
   tr_format_bytes(once, sizeof once, (double)(plan->once_nbyte + plan->talk_nbyte));
@@ -165,6 +171,15 @@ void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
     tr_text_append(out, ", %s together", all);
   tr_text_append(out, ": %s\n", plan->memory_text);
   print_notes(plan, out);
+}
+
+void tr_train_plan_print(const tr_train_plan *plan, tr_text *out) {
+  enum { INDENT = 8 }; // where lines begin behind their word
+  tr_text whole = {0};
+  print_lines(plan, &whole);
+  tr_text_wrap(out, whole.data ? whole.data : "", 0, INDENT);
+  out->failed |= whole.failed;
+  tr_text_free(&whole);
 }
 
 static json_t *pipeline_json(const tr_train_plan *plan) {

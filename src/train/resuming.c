@@ -88,13 +88,20 @@ static void compare_settings(const char *saved, const char *own, tr_text *out) {
   }
 }
 
+static void say_wrapped(const char *what, const char *text) {
+  tr_text out = {0};
+  tr_text_wrap(&out, text, (int)strlen(what), 2);
+  printf("%s%s\n", what, out.data ? out.data : text);
+  tr_text_free(&out);
+}
+
 static void say_changes(const tr__trainer *t, const json_t *json) {
   const char *saved = json_string_value(json_object_get(json, "settings"));
   tr_text own = {0}, changed = {0};
   if (!saved || t->rank != 0) return;
   tr_options_print(t->options, 0, &own);
   if (own.data) compare_settings(saved, own.data, &changed);
-  if (changed.size) printf("settings that changed since the checkpoint: %s\n", changed.data);
+  if (changed.size) say_wrapped("settings that changed since the checkpoint: ", changed.data);
   tr_text_free(&own);
   tr_text_free(&changed);
 }
@@ -110,9 +117,8 @@ static tr_status load_history(tr__trainer *t, const json_t *json, const char *fi
   const json_t *saved = json_object_get(json, "contract");
   tr_text changed = {0};
   if (saved) tr__contract_compare(s->contract, saved, &changed);
-  if (changed.size && t->rank == 0)
-    printf("since the checkpoint these changed: %s; the run goes on, but not with the bits that it would have had\n",
-           changed.data);
+  if (changed.size) tr_text_append(&changed, "; the run goes on, but not with the bits that it would have had");
+  if (changed.size && t->rank == 0) say_wrapped("since the checkpoint these changed: ", changed.data);
   tr_text_free(&changed);
   say_changes(t, json);
   return TR_OK;

@@ -42,14 +42,20 @@ typedef struct tr__under_way { // of a communication operation
 // stands beside them, so that a crash shows what it interrupted. One writer, the rank's own thread; whoever reads does so
 // when that has ended, in whatever state it was.
 enum { TR__OPEN_SLICES = 8 };
+// How far a rank's clock was ahead of rank 0's when that showed `at`, ns.
+typedef struct tr__clock {
+  int64_t offset, error, at;
+} tr__clock;
+enum { TR__CLOCK_BEGIN, TR__CLOCK_END }; // END: where events are gathered
 typedef struct tr__ring {
   _Atomic uint64_t count; // events so far
   _Atomic uint32_t depth; // of slices that have begun, outermost first
   tr__event open[TR__OPEN_SLICES];
-  tr__under_way *under_way;          // [ops]
-  tr__event *event;                  // [capacity]
-  uint64_t capacity;                 // 0: events are not kept
-  int64_t clock_offset, clock_error; // of this rank's clock from rank 0's, ns
+  tr__under_way *under_way; // [ops]
+  tr__event *event;         // [capacity]
+  uint64_t capacity;        // 0: events are not kept
+  tr__clock clock[2];
+  char host[64]; // "": nothing is known of this rank
 } tr__ring;
 
 struct tr__trace {
@@ -57,9 +63,11 @@ struct tr__trace {
   char *memory; // the ranks' shares, each a ring and what it points to
   size_t share;
   int64_t begin; // ns: time 0 of the file
-  char begin_utc[32], host[64];
+  char begin_utc[32];
+  int whole; // 0: only this rank's events are here
 };
 tr__ring *tr__trace_ring(const struct tr__trace *trace, int rank);
+// trace_gather.c
 tr_status tr__trace_join(tr__trainer *t); // collective, before the first step: memory is there, clocks are compared
 static const char tr__trace_begins[] =
     "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"trireme\""; // every file with a trace

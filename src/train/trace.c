@@ -2,12 +2,7 @@
 // The memory of a trace: one ring of events per rank, in a mapping that the launcher makes before the ranks exist and
 // reads after their end. So a trace is whole however the job ended: a rank that was killed leaves its events up to that
 // moment, and no rank has to write anything. Pointers into the mapping hold in all of them, as ranks are forked or threads.
-//
-// All ranks' times come from one clock when they share a machine. The offset from rank 0's is measured nevertheless,
-// over the communicator, and is in the file with its error:
-//
-//     rank 0   t0 ----.         .---> t1      offset = t - (t0 + t1) / 2, error (t1 - t0) / 2,
-//     rank r           '-- t --'              of the fastest of some round trips
+// Ranks that others have started have a mapping each, and rank 0 gets their events at the end (trace_gather.c).
 #include "train/timing_internal.h"
 #include "trireme/base/clock.h"
 #include "trireme/base/file.h"
@@ -19,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EVENTS = 65536, STEPS = 3, ROUND_TRIPS = 8, CLOCK_TAG = 0, PATH_BYTES = 3800 };
+enum { EVENTS = 65536, STEPS = 3, PATH_BYTES = 3800 };
 
 static uint64_t events_of(const tr_program *program) {
   uint64_t step = program->nop + TR__SLICES_OF_LOOP + 4;
@@ -87,7 +82,7 @@ static tr_status prove_path(const char *path) {
 tr_status tr__trace_create(const tr_train_plan *plan, struct tr__trace **out) {
   size_t share = tr__trace_bytes(plan), nrank = (size_t)plan->config->run.ranks;
   if (!share) return TR_OK;
-  TR_TRY(prove_path(plan->config->run.trace));
+  if (plan->place.rank == 0) TR_TRY(prove_path(plan->config->run.trace));
   struct tr__trace *trace = calloc(1, sizeof *trace);
   void *memory =
       trace ? mmap(NULL, share * nrank, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
@@ -96,9 +91,9 @@ tr_status tr__trace_create(const tr_train_plan *plan, struct tr__trace **out) {
     return tr_error(TR_ERR_MEMORY, "no memory for a trace of %zu ranks, %zu bytes each; run.trace= leaves it out",
                     nrank, share);
   }
-  *trace = (struct tr__trace){.plan = plan, .memory = memory, .share = share, .begin = tr_clock_ns()};
+  *trace = (struct tr__trace){
+      .plan = plan, .memory = memory, .share = share, .begin = tr_clock_ns(), .whole = plan->place.size == 0};
   tr_clock_utc(trace->begin_utc, sizeof trace->begin_utc);
-  if (gethostname(trace->host, sizeof trace->host - 1) != 0) snprintf(trace->host, sizeof trace->host, "host");
   for (size_t r = 0; r < nrank; r++) lay_out(trace, (int)r);
   *out = trace;
   return TR_OK;
@@ -115,47 +110,6 @@ void tr__ring_put(tr__ring *ring, const tr__event *event) {
   uint64_t count = atomic_load_explicit(&ring->count, memory_order_relaxed);
   ring->event[count % ring->capacity] = *event;
   atomic_store_explicit(&ring->count, count + 1, memory_order_release);
-}
-
-// ---- clocks
-
-// Rank 0's half of the round trips with `rank`.
-static tr_status ask_clock(tr__trainer *t, int rank) {
-  tr_group *world = tr_comm_world(t->comm);
-  tr__ring *ring = tr__trace_ring(t->trace, rank);
-  ring->clock_error = INT64_MAX;
-  for (int i = 0; i < ROUND_TRIPS; i++) {
-    int64_t asked = tr_clock_ns(), told = 0;
-    TR_TRY(tr_group_send(world, rank, CLOCK_TAG, &asked, sizeof asked, NULL));
-    TR_TRY(tr_group_recv(world, rank, CLOCK_TAG, &told, sizeof told, NULL));
-    int64_t error = (tr_clock_ns() - asked + 1) / 2;
-    if (error >= ring->clock_error) continue;
-    ring->clock_error = error;
-    ring->clock_offset = told - (asked + error);
-  }
-  return TR_OK;
-}
-
-static tr_status tell_clock(const tr__trainer *t) {
-  tr_group *world = tr_comm_world(t->comm);
-  for (int i = 0; i < ROUND_TRIPS; i++) {
-    int64_t asked;
-    TR_TRY(tr_group_recv(world, 0, CLOCK_TAG, &asked, sizeof asked, NULL));
-    int64_t now = tr_clock_ns();
-    TR_TRY(tr_group_send(world, 0, CLOCK_TAG, &now, sizeof now, NULL));
-  }
-  return TR_OK;
-}
-
-tr_status tr__trace_join(tr__trainer *t) {
-  tr__ring *ring = tr__trace_ring(t->trace, t->rank);
-  // So that no step pays for the pages.
-  memset(ring->under_way, 0, t->part->program.nop * sizeof *ring->under_way);
-  memset(ring->event, 0, ring->capacity * sizeof *ring->event);
-  tr_comm_beat(t->comm);
-  if (t->rank > 0) return tell_clock(t);
-  for (int r = 1; r < tr_comm_size(t->comm); r++) TR_TRY(ask_clock(t, r));
-  return TR_OK;
 }
 
 // ---- the path, before anything is started

@@ -8,7 +8,7 @@
 //   checkpoint  what the thread that writes checkpoints did
 //
 // and counters. Arrows are the program's edges between lanes. Times are microseconds of rank 0's clock since the launcher
-// began. What had begun and not ended when the job did is drawn up to that moment and says "unfinished".
+// began, or rank 0 where others have started the ranks. What had begun and not ended when the job did is drawn up to that moment and says "unfinished".
 // (Google, "Trace Event Format".)
 #include "train/timing_internal.h"
 #include "trireme/base/clock.h"
@@ -37,8 +37,8 @@ typedef struct writer {
   int fd, rank;
   tr_status status;
   tr_text text;
-  const char *comma;  // before the next event
-  int64_t end, shift; // of the job; what is subtracted from this rank's times
+  const char *comma; // before the next event
+  int64_t end;       // of the job
   slice *slice;
   size_t nslice;
   uint64_t events, dropped, flow; // of all ranks
@@ -105,7 +105,7 @@ static int lane_of(const writer *w, const tr__event *event) {
 static void add_slice(writer *w, const tr__event *event, int unfinished) {
   slice *s = &w->slice[w->nslice++];
   *s = (slice){*event, lane_of(w, event), unfinished};
-  if (unfinished) s->event.end = w->end + w->shift - w->trace->begin;
+  if (unfinished) s->event.end = w->end;
   if (event->kind != TR__SLICE_EVALUATION) return;
   // Its pieces are on the compute lane, so it is there as well.
   w->slice[w->nslice] = *s;
@@ -222,7 +222,7 @@ static void put_counter(writer *w, const tr__event *e) {
                                      [TR__EVENT_RATE] = "tokens/s",
                                      [TR__EVENT_LOSS] = "loss"};
   open_event(w, "C", 0);
-  put_time(w, "ts", e->begin - w->shift);
+  put_time(w, "ts", e->begin - w->trace->begin);
   tr_text_append(&w->text, ",\"name\":\"%s\",\"args\":{\"value\":%.9g}", name[e->kind], e->value);
   close_event(w);
 }
@@ -239,7 +239,7 @@ static void put_slice(writer *w, const slice *s) {
     return;
   }
   open_event(w, "X", s->lane);
-  put_time(w, "ts", s->event.begin - w->shift);
+  put_time(w, "ts", s->event.begin - w->trace->begin);
   put_time(w, "dur", length_of(s));
   if (s->event.kind == TR__EVENT_OP)
     put_op(w, &s->event);
@@ -262,7 +262,7 @@ static void put_arrow(writer *w, const slice *from, const slice *to) {
   w->flow++;
   for (int i = 0; i < 2; i++) {
     open_event(w, end[i].phase, end[i].at->lane);
-    put_time(w, "ts", end[i].time - w->shift);
+    put_time(w, "ts", end[i].time - w->trace->begin);
     tr_text_append(&w->text, ",\"id\":%" PRIu64 ",\"name\":\"edge\",\"cat\":\"edge\"%s", w->flow,
                    i ? ",\"bp\":\"e\"" : "");
     close_event(w);
@@ -316,11 +316,11 @@ static void put_lane(writer *w, int lane, const char *name) {
 
 static void put_names(writer *w, const tr__ring *ring) {
   char text[160];
-  snprintf(text, sizeof text, "rank %d (%s)", w->rank, w->trace->host);
+  snprintf(text, sizeof text, "rank %d (%s)", w->rank, ring->host);
   put_name(w, "process_name", 0, "name", text, 0);
   put_name(w, "process_sort_index", 0, "sort_index", NULL, w->rank);
-  snprintf(text, sizeof text, "clock offset %.3f +- %.3f us", (double)ring->clock_offset * 1e-3,
-           (double)ring->clock_error * 1e-3);
+  snprintf(text, sizeof text, "clock offset %.3f +- %.3f us", (double)ring->clock[TR__CLOCK_BEGIN].offset * 1e-3,
+           (double)ring->clock[TR__CLOCK_BEGIN].error * 1e-3);
   put_name(w, "process_labels", 0, "labels", text, 0);
   put_lane(w, LANE_STEP, "step");
   put_lane(w, LANE_COMPUTE, "compute");
@@ -342,9 +342,7 @@ static void put_rank(writer *w, int rank) {
   const tr__ring *ring = tr__trace_ring(w->trace, rank);
   w->rank = rank;
   w->part = tr_train_part_of(w->plan, rank);
-  // An offset within its error is none.
-  w->shift = w->trace->begin;
-  if (llabs(ring->clock_offset) > ring->clock_error) w->shift += ring->clock_offset;
+  if (!*ring->host) return;
   if (w->status == TR_OK) w->status = collect(w, ring);
   if (w->status == TR_OK) put_names(w, ring);
   for (size_t i = 0; i < w->nslice && w->status == TR_OK; i++) put_slice(w, &w->slice[i]);
@@ -354,6 +352,19 @@ static void put_rank(writer *w, int rank) {
   w->nslice = 0;
 }
 
+// How far a rank's clock is ahead of rank 0's, and, where clocks may drift apart, how far it was at the end.
+static void put_clock(writer *w, int rank, const tr__ring *ring) {
+  const tr__clock *begin = &ring->clock[TR__CLOCK_BEGIN], *end = &ring->clock[TR__CLOCK_END];
+  const uint64_t count = ring->count;
+  tr_text_append(&w->text, "%s{\"rank\":%d,\"offset_us\":%.3f,\"error_us\":%.3f", rank ? "," : "", rank,
+                 (double)begin->offset * 1e-3, (double)begin->error * 1e-3);
+  if (end->at)
+    tr_text_append(&w->text, ",\"end_offset_us\":%.3f,\"end_error_us\":%.3f", (double)end->offset * 1e-3,
+                   (double)end->error * 1e-3);
+  tr_text_append(&w->text, ",\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 "}", count,
+                 count < ring->capacity ? 0 : count - ring->capacity + 1);
+}
+
 static void put_about(writer *w, const char *end) {
   const int ranks = (int)w->plan->config->run.ranks;
   tr_text_append(&w->text, "%s,\"model\":", tr__trace_begins);
@@ -361,15 +372,7 @@ static void put_about(writer *w, const char *end) {
   tr_text_append(&w->text, ",\"ranks\":%d,\"begin\":\"%s\",\"end\":", ranks, w->trace->begin_utc);
   put_string(&w->text, end);
   tr_text_append(&w->text, ",\"clock_offsets\":[");
-  for (int r = 0; r < ranks; r++) {
-    const tr__ring *ring = tr__trace_ring(w->trace, r);
-    uint64_t count = ring->count;
-    tr_text_append(&w->text,
-                   "%s{\"rank\":%d,\"offset_us\":%.3f,\"error_us\":%.3f,\"events\":%" PRIu64 ",\"dropped\":%" PRIu64
-                   "}",
-                   r ? "," : "", r, (double)ring->clock_offset * 1e-3, (double)ring->clock_error * 1e-3, count,
-                   count < ring->capacity ? 0 : count - ring->capacity + 1);
-  }
+  for (int r = 0; r < ranks; r++) put_clock(w, r, tr__trace_ring(w->trace, r));
   tr_text_append(&w->text, "]");
   tr__prediction_json(&w->prediction, &w->text);
   tr_text_append(&w->text, "},\"traceEvents\":[");
@@ -406,11 +409,12 @@ static int is_empty(const struct tr__trace *trace) {
 }
 
 static void say(const writer *w) {
+  const char *whose = w->trace->whole ? "" : " of rank 0, as the job failed before the others' were there";
   if (w->dropped)
-    printf("trace       %s: the newest %" PRIu64 " events; %" PRIu64 " older ones had no room\n", w->path, w->events,
-           w->dropped);
+    printf("trace       %s: the newest %" PRIu64 " events%s; %" PRIu64 " older ones had no room\n", w->path,
+           w->events, whose, w->dropped);
   else
-    printf("trace       %s: %" PRIu64 " events\n", w->path, w->events);
+    printf("trace       %s: %" PRIu64 " events%s\n", w->path, w->events, whose);
   tr__prediction_say(&w->prediction);
 }
 

@@ -24,9 +24,8 @@ tr_status tr__plan_tokenizer(tr_train_plan *plan, const tr_options *options); //
 tr_status tr__plan_model(tr_train_plan *plan, const tr_options *options);     // plan_model.c
 tr_status tr__plan_data(tr_train_plan *plan, const tr_options *options);      // plan_data.c
 tr_status tr__plan_stages(tr_train_plan *plan, const tr_options *options);    // plan_stages.c: the parts of ranks
-tr_status tr__plan_program(tr_train_plan *plan);   // plan_program.c; again with another micro
-tr_status tr__plan_memory(tr_train_plan *plan);    // plan_memory.c
-int tr__plan_can_share(const tr_train_plan *plan); // parallel.zero=1: ranks of a host can have one state
+tr_status tr__plan_program(tr_train_plan *plan); // plan_program.c; again with another micro
+tr_status tr__plan_memory(tr_train_plan *plan);  // plan_memory.c
 // Predicted bytes of those ranks of a host that are `here` ([ranks]), together.
 size_t tr__plan_bytes_here(const tr_train_plan *plan, const unsigned char *here);
 enum { TR_PLAN_ROWS = INT32_MAX / 4 }; // most rows that go through at once
@@ -39,6 +38,10 @@ void tr__plan_stages_free(tr_train_plan *plan);
 // groups.c: places of a pipeline with the same stages are one side, named by its first place; how many ranks sum their
 // gradients together; whether a parameter of a place's part is also in a part of another side.
 int tr__plan_side(const tr_train_plan *plan, int place);
+// Of the ranks whose gradients are summed with those of `rank`, how many are on its host, and which of them comes first; `host` of
+// each rank, NULL: one host. Those have the state together with parallel.zero=1.
+int tr__plan_sharers(const tr_train_plan *plan, const int16_t *host, int rank, int *first);
+void tr__plan_hosts(const tr_train_plan *plan, int16_t *host); // [ranks], as starters mostly lay them out: in blocks
 int tr__plan_gradient_ranks(const tr_train_plan *plan);
 int tr__plan_ties(const tr_train_plan *plan, int place, int param);
 int tr__plan_groups(const tr_train_plan *plan); // of one rank at most, that of all ranks included
@@ -47,6 +50,7 @@ void tr__part_run_options(const tr_train_plan *plan, const tr_train_part *part, 
 int tr__part_splits(const tr_train_part *part);
 int64_t tr__plan_most_micro(const tr_train_plan *plan); // plan_micro.c; the largest that divides, whatever the memory
 tr_status tr__plan_fit_micro(tr_train_plan *plan);      // plan_micro.c; lowers batch.micro=auto until it fits
+tr_status tr__plan_lower_micro(tr_train_plan *plan, int64_t micro); // to what another host has chosen
 // Without looking whether it fits. `like` (may be NULL): a plan for the same data, whose tokenizer and source are borrowed;
 // the caller takes them out again before destroying.
 tr_status tr__train_plan(const tr_train_config *config, const tr_options *options, int progress,
@@ -62,6 +66,9 @@ typedef struct tr__limits {
 } tr__limits;
 // Before any rank is started. Takes about a hundredth of the time that the run will take, 20 to 200 ms.
 tr__limits tr__limits_measure(const tr_train_plan *plan);
+// The share of the limit that a run with so many FLOP/s reaches, at most 1: what was seen once is the limit if it is more. 0: not
+// measured.
+double tr__limits_share(tr__limits *limits, double flops);
 
 // What the loop of one rank holds. Everything hangs off this object, so ranks can be threads.
 typedef struct tr__trainer {
@@ -79,6 +86,7 @@ typedef struct tr__trainer {
   int64_t *eval_index;           // [micro]
   struct tr__eval_sum *eval_sum; // [all ranks' shares] in the shared arena
   struct tr__dealer *dealer;
+  _Atomic int *stopped;      // seen by the launcher: the run has ended before its last step, as asked
   struct tr__fault *fault;   // NULL: none
   struct tr__saving *saving; // files and writer of checkpoints
   tr_events *events;         // NULL: none
@@ -154,7 +162,8 @@ tr_status tr__bubble_end(const tr__trainer *t);                                 
 size_t tr__trace_bytes(const tr_train_plan *plan); // per rank; 0 without a trace
 tr_status tr__trace_check(const tr_train_config *config, const tr_options *options);
 tr_status tr__trace_create(const tr_train_plan *plan,
-                           struct tr__trace **out); // by the launcher; NULL without a trace
+                           struct tr__trace **out); // by who starts the ranks; NULL without a trace
+tr_status tr__trace_gather(tr__trainer *t);         // trace_gather.c; collective: rank 0 gets the events of all
 void tr__trace_destroy(struct tr__trace *trace);
 // trace_file.c: what all ranks left, as one file, after their end. Returns `job`, how that was, with its sentence if it
 // failed, else what became of the file.

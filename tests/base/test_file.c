@@ -73,6 +73,13 @@ static void atomic_write_works_without_a_folder_in_the_name(void **state) {
   assert_non_null(getcwd(before, sizeof before));
   assert_int_equal(chdir(top), 0);
   assert_int_equal(tr_file_write_atomic("plain", "x", 1), TR_OK);
+  // A device stays what it is.
+  struct stat device;
+  assert_int_equal(symlink("/dev/null", "nothing"), 0);
+  assert_int_equal(tr_file_write_atomic("nothing", "x", 1), TR_OK);
+  assert_true(lstat("nothing", &device) == 0 && S_ISLNK(device.st_mode));
+  assert_true(stat("nothing", &device) == 0 && S_ISCHR(device.st_mode));
+  assert_int_equal(unlink("nothing"), 0);
   assert_int_equal(chdir(before), 0);
   assert_content(in_top("plain"), "x", 1);
 }

@@ -108,6 +108,28 @@ static void later_sources_win_and_are_remembered(void **state) {
   tr_options_destroy(options);
 }
 
+static void a_better_default_is_no_value(void **state) {
+  (void)state;
+  settings s;
+  tr_text text = {0};
+  tr_options *options = fresh(&s);
+  assert_int_equal(tr_options_default(options, "optim.lr", "0.5", "default of half"), TR_OK);
+  assert_true(s.lr == 0.5);
+  assert_int_equal(tr_options_is_set(options, "optim.lr"), 0);
+  assert_string_equal(tr_options_source(options, "optim.lr"), "default of half");
+  assert_int_equal(tr_options_default(options, "optim.lr", "0.75", "default of more"), TR_OK);
+  tr_options_print(options, 1, &text);
+  assert_non_null(strstr(text.data, "lr: 0.75  # default of more\n"));
+  tr_text_free(&text);
+  argue(options, "optim.lr=0.25");
+  assert_int_equal(tr_options_is_set(options, "optim.lr"), 1);
+  assert_int_equal(tr_options_default(options, "optim.lr", "0.5", "default of half"), TR_OK);
+  assert_true(s.lr == 0.25);
+  assert_string_equal(tr_options_source(options, "optim.lr"), "argument 1");
+  assert_int_equal(tr_options_default(options, "optim.lr2", "0.5", "x"), TR_ERR_INTERNAL);
+  tr_options_destroy(options);
+}
+
 static void bad_environment_is_refused_by_name(void **state) {
   (void)state;
   settings s = {0};
@@ -526,6 +548,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(defaults_fill_every_field),
       cmocka_unit_test(later_sources_win_and_are_remembered),
+      cmocka_unit_test(a_better_default_is_no_value),
       cmocka_unit_test(bad_environment_is_refused_by_name),
       cmocka_unit_test(keys_may_be_leaves_aliases_and_dashed),
       cmocka_unit_test(bad_run_files_are_refused_with_place_and_choices),

@@ -12,6 +12,7 @@
 
 #include "trireme/base/text.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define COUNT(table) (sizeof(table) / sizeof *(table))
@@ -235,6 +236,33 @@ static void text_grows_and_stays_terminated(void **state) {
   tr_text_free(&text);
 }
 
+static void check_wrap(const char *text, int at, int indent, const char *expected) {
+  tr_text out = {0};
+  tr_text_wrap(&out, text, at, indent);
+  assert_string_equal(out.data, expected);
+  tr_text_free(&out);
+}
+
+static void lines_are_wrapped_at_blanks_and_commas(void **state) {
+  (void)state;
+  enum { N = TR_TEXT_COLUMNS };
+  char word[3 * N], text[4 * N], expected[4 * N];
+  check_wrap("a  b c", 0, 2, "a  b c");
+  check_wrap("one\ntwo\n", 0, 2, "one\ntwo\n");
+  check_wrap("ab cd", N - 2, 4, "ab\n    cd");
+  check_wrap("ab cd", N - 5, 4, "ab cd");
+  check_wrap("ab cd", N - 1, 4, "\n    ab cd");
+  memset(word, 'x', sizeof word);
+  snprintf(text, sizeof text, "%.*s y %.*s", N - 2, word, N + 1, word); // the last fits nowhere
+  snprintf(expected, sizeof expected, "%.*s y\n  %.*s", N - 2, word, N + 1, word);
+  check_wrap(text, 0, 2, expected);
+  for (int i = 1; i < (int)sizeof word; i += 2) word[i] = ',';
+  snprintf(text, sizeof text, "list %.*s end", N + 20, word);
+  snprintf(expected, sizeof expected, "list %.*s\n   %.*s end", (N - 5) / 2 * 2, word, N + 20 - (N - 5) / 2 * 2,
+           word);
+  check_wrap(text, 0, 3, expected);
+}
+
 static void ends_are_compared_whole(void **state) {
   (void)state;
   assert_true(tr_text_ends_in("a.bin", ".bin"));
@@ -263,6 +291,7 @@ static void text_that_fits_can_grow_again(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ends_are_compared_whole),
+      cmocka_unit_test(lines_are_wrapped_at_blanks_and_commas),
       cmocka_unit_test(counts_with_units_are_exact),
       cmocka_unit_test(bad_counts_are_refused_with_the_reason),
       cmocka_unit_test(real_numbers_are_read_by_a_plain_grammar),

@@ -68,18 +68,36 @@ said() { # for a report: the end of what the last command printed
 }
 
 # expect NAME CODE [REGEX]: the last command ended like this, with one line on standard error that matches, besides the
-# launcher's table of what ranks were doing.
+# launcher's table of what ranks were doing; a run that was stopped as asked (130) says so on standard output.
 expect() {
   local name=$1 code=$2 regex=${3:-}
   if [ "$rc" != "$code" ]; then fail "$name: exit code $rc instead of $code: $(said)"; fi
   if [ -n "$regex" ] && ! grep -Eq -- "$regex" "$work/err"; then fail "$name: no /$regex/ in: $(cat "$work/err")"; fi
-  if [ "$code" != 0 ] && [ "$(grep -vc '^\[launcher\] ' "$work/err")" != 1 ]; then fail "$name: not one line: $(cat "$work/err")"; fi
+  if [ "$code" != 0 ] && [ "$code" != 130 ] && [ "$(grep -vc '^\[launcher\] ' "$work/err")" != 1 ]; then fail "$name: not one line: $(cat "$work/err")"; fi
 }
 
 # "step loss" for every step, the last record where a step was repeated.
 losses() {
   sed -n 's/^{"step":\([0-9]*\),"loss":\([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl" | awk '{ last[$1] = $2 } END { for (s in last) print s, last[s] }' |
     sort -n
+}
+
+# What was logged on the console, the two lines of a step as one.
+log_lines() {
+  awk '/^step [0-9]+\// { if (line) print line; line = $0; next }
+    line && /^ +\| / { sub(/^ +/, " "); line = line $0; next }
+    { if (line) print line; line = "" }
+    END { if (line) print line }' "$work/out"
+}
+
+# The last command's output with lines that were cut for the width put together.
+whole_lines() {
+  sed -z 's/\n        */ /g' "$work/out"
+}
+
+# Lines of the last command's output that are wider than a usual terminal, file names apart.
+wide_lines() {
+  sed "s|$work|FOLDER|g" "$work/out" | awk 'length > 120'
 }
 
 final_loss() {

@@ -12,6 +12,9 @@ for n in 2 3; do
   expect "forked $n" 0
 done
 
+auto=(batch.sequences=64 train.steps=3 train.eval_samples=0)
+train "${run[@]}" "${auto[@]}" batch.micro=16 train.folder="$work/forked-auto" -n 2
+expect "forked micro-batches" 0
 train "${run[@]}" train.folder="$work/forked-pipe" -n 4 parallel.pp=2 parallel.schedule=zb_h1 model.layers=4 batch.micro=1
 expect "forked pipelines" 0
 
@@ -58,6 +61,17 @@ for name in openmpi mpich; do
   if [ "$rc" = 0 ] || ! grep -q 'trireme: rank 2: injected failure in F of step 3' "$work/err"; then fail "$name-error: $rc: $(said)"; fi
   TRIREME_COMM_DEBUG=yes mpi "$name" 2 "$TRIREME" train "${run[@]}" train.folder="$work/$name-yes"
   if [ "$rc" = 0 ] || ! grep -q 'TRIREME_COMM_DEBUG=yes: give 1 to compare the calls of all ranks, or 0' "$work/err"; then fail "$name-yes: $rc: $(said)"; fi
+
+  # ---- hosts with unequal memory: whichever has less, both go on with what that allows
+  for small in 0 1; do
+    # shellcheck disable=SC2016 # the rank's shell expands it
+    mpi "$name" 2 bash -c 'if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = "$0" ]; then export TRIREME_MEMORY=10M; fi; exec "$@"' "$small" \
+      "$TRIREME" train "${run[@]}" "${auto[@]}" batch.micro=auto train.folder="$work/$name-auto-$small"
+    check_run "$name-auto-$small" auto
+    if [ "$(grep -c "^note    batch.micro=auto: 16 sequences per pass, since another host's memory allows no more" "$work/out")" != "$small" ]; then
+      fail "$name-auto-$small: $(cat "$work/out")"
+    fi
+  done
 
   # ---- calls compared over hosts: nothing else changes, and what differs is named: count, type, root, operation
   TRIREME_COMM_DEBUG=1 conforms "$name" 3

@@ -32,7 +32,7 @@ assert steps == sorted(steps) and len(steps) == 5, steps
 for p in found["plans"]:
     assert p["tp"] * p["pp"] * p["dp"] * p["cp"] == 16
     assert abs(sum(p["time_s"].values()) / p["step_s"] - 1) < 1e-9
-    assert p["step_low_s"] < p["step_s"] < p["step_high_s"] and p["memory_bytes"] <= 80e9
+    assert p["step_low_s"] < p["step_s"] < p["step_high_s"] and p["memory_bytes"] <= 80 * 2**30
 END
 
 refused 3 'no plan fits: the smallest lacks' --model llama3-405b --cluster dgx-h100 --devices 8 --batch 64seq
@@ -97,7 +97,7 @@ says out 'vpp 2, .*schedule interleaved_zb'
 refused 3 'no schedule is called "zb_h9"' explain "$work/large.yaml" tp=8 pp=4 vpp=1 parallel.schedule=zb_h9
 plan explain "$work/large.yaml" recompute=none micro=4 || fail "explain: $(cat "$work/err")"
 says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change that helps +[a-z]+='
-refused 3 'parallel.dp: tp x pp x cp is [0-9]*; it must divide the 64 devices' explain "$work/large.yaml" tp=3
+refused 3 'parallel.tp: tp x pp x cp is [0-9]+, which does not divide the 64 devices; tp=2 or tp=4 would work' explain "$work/large.yaml" tp=3
 refused 3 'did you mean "parallel.tp"' explain "$work/large.yaml" parallel.tpp=3
 refused 3 'plan.cluster is missing' explain model=llama3-8b precision.compute=bf16
 refused 3 'f32 cannot be predicted' explain model=llama3-8b --cluster dgx-h100 run.ranks=8

@@ -77,7 +77,7 @@ damage '0,/ x="[0-9.]*" y="[0-9.]*" text-anchor/s// x="99999" y="3" text-anchor/
 damage 's/id="cube"/id="cubes"/' 'the picture cube has 0'
 damage 's/<\/body>/<script>1<\/script><\/body>/' '<script>'
 damage 's/body{/@import url(x.css);body{/' 'fetches something'
-damage '0,/ MB\| GB/s// nan/' 'no number'
+damage '0,/ MiB\| GiB/s// nan/' 'no number'
 
 refused 2 'give a run file' report
 refused 2 'write takes a file' report piped.yaml --write ''

@@ -41,7 +41,9 @@ shows '^  0 +0 .* 8 ' '^  7 +0 .* 1 ' 'rank with the most FLOP' -- --model gpt2 
 shows ' and rank ' '^  0 +0 +3 ' '^  2 +2 +1 ' -- --model gpt2 -p 4 -m 8 --schedule dualpipe
 shows 'sequence of 512 tokens a micro-batch, f32$' -- --model gpt2 -p 2 --seq 512 --precision f32
 printf '0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n' >own.csv
+cp own.csv lists
 shows '^gpt2, own: p 2, 2 stages, m 2;' -- --model gpt2 --schedule own.csv
+shows '^gpt2, lists: p 2, 2 stages, m 2;' -- --model gpt2 --schedule lists
 
 # Parameters of all stages are those of the model and, on another rank, its tied embedding (50257 x 768) once more; FLOPs are
 # 3 x 2 per matrix parameter and token, and attention.
@@ -69,6 +71,7 @@ refused 2 '--by time needs a --cluster' --model gpt2 -p 4 --by time
 refused 2 'leave out --precision f32' --model gpt2 -p 4 --cluster h100-sxm-80 --precision f32
 refused 2 "did you mean '--layers'" --model gpt2 -p 4 --layer 3
 refused 2 '-p, -v and -m are in the file own.csv' --model gpt2 -p 2 --schedule own.csv
+refused 3 'mixtral-8x7b is a model that train cannot build.*trireme simulate --model mixtral-8x7b --layers balanced' --model mixtral-8x7b -p 4
 refused 3 'no model .gpt22.' --model gpt22 -p 4
 refused 3 'did you mean zb_h1' --model gpt2 -p 4 --schedule zb_h3
 refused 3 'p 2 or p 4 works' --model gpt2 -p 3 -m 8 --schedule dualpipe

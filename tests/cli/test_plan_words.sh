@@ -143,6 +143,23 @@ refused 2 'give no noise scale' batch --small 8:1 --large 64:2
 refused 2 'give --base and --rate too' batch --critical 8 --chosen 1e-3
 refused 2 'give --policy' rlhf
 refused 2 'method takes ppo or dpo or grpo' rlhf --method pop
+# Defaults stand in the help.
+while read -r word default; do
+  "$TRIREME" plan "$word" --help >out 2>&1
+  grep -Fq -- "$default" out || fail "plan $word --help does not say $default: $(cat out)"
+done <<'END'
+search use N of the cluster's devices (all)
+search tokens per sequence (default 4096)
+fit use N of the cluster's devices (all)
+sync how many (1:8:64)
+cost (E: 0;
+cost shares (0.4, 1, 1)
+rlhf ppo (the default)
+stages micro-batches (2 p)
+tree without (the default)
+checkpoint goes on (5min)
+scaling devices (16384)
+END
 refused 2 'give --devices, and --peak' cost --flop 1e20
 refused 2 'give one of --params' cost --devices 8 --peak 1e15
 refused 2 'needs --scale' cost --devices 8 --peak 1e15 --loss 3

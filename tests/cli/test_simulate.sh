@@ -122,6 +122,16 @@ assert abs(max(ends) - 57500) < 1e-6
 assert sum(e["ph"] == "s" for e in events) == 96 and sum(e["ph"] == "f" for e in events) == 96
 END
 fi
+mkfifo pipe
+cat pipe >piped &
+simulate --schedule gpipe -p 2 -m 2 --svg pipe
+expect 'an SVG into a pipe' 0
+wait
+if [ ! -p pipe ] || ! grep -q '</svg>' piped; then fail "an SVG into a pipe: $(ls -l pipe) $(head -c 100 piped)"; fi
+printf '\357\273\277' | cat - lists >marked.csv # as spreadsheets write UTF-8
+shows '^makespan +13$' -- --schedule marked.csv
+printf '# trireme schedule 1, p 3, S 1, m 1, map loop\n0F0,0B0\n1F0\n2F0\n' >short.csv
+refused 3 'S 1 stages on p 3 ranks, v 0 on each, do not make a map loop' --schedule short.csv
 refused 10 'gone/x.svg' --schedule gpipe -p 2 -m 2 --svg gone/x.svg
 
 # ---- costs from descriptions
@@ -132,8 +142,28 @@ shows 'the slowest stage' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --clust
 balanced=$(sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out)
 awk -v a="$even" -v b="$balanced" 'BEGIN { exit !(b >= 1 && b < a) }' || fail "balanced: $balanced, even: $even"
 shows '^makespan' -- --schedule zb_h1 -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8,7 --tp 2 --micro 2 --seq 8192 --replicas 4
+# Models with experts, of which sizes alone are known: dense layers first and one that predicts further tokens make stages of equal
+# counts uneven; experts that are dealt over ranks are more of the same work for each.
+slowest() { sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out; }
+for model in mixtral-8x7b qwen3-30b-a3b deepseek-v3; do
+  shows '^makespan +[0-9.]+ s$' -- --schedule 1f1b -p 4 -m 8 --model $model --cluster dgx-h100 --replicas 2 --micro 2
+  even=$(slowest) alone=$(sed -n 's/^makespan *\([0-9.]*\) s$/\1/p' out)
+  shows '^makespan +[0-9.]+ s$' -- --schedule 1f1b -p 4 -m 8 --model $model --cluster dgx-h100 --layers balanced --replicas 2 --micro 2
+  awk -v a="$even" -v b="$(slowest)" -v less="$([ $model = deepseek-v3 ] && echo 1)" 'BEGIN { exit !(b >= 1 && (less ? b < a : b <= a)) }' ||
+    fail "$model: balanced $(slowest), even $even"
+  shows '^makespan +[0-9.]+ s$' -- --schedule 1f1b -p 4 -m 8 --model $model --cluster dgx-h100 --replicas 2 --micro 2 --ep 2
+  dealt=$(sed -n 's/^makespan *\([0-9.]*\) s$/\1/p' out)
+  [ -n "$alone" ] && [ "$alone" != "$dealt" ] || fail "$model: makespan $alone without --ep, $dealt with --ep 2"
+done
+shows '^makespan' -- --schedule 1f1b -p 4 -m 8 --model deepseek-v3 --cluster dgx-h100 --layers 15,16,16,15
+refused 3 'makes 61 layers; the model has 62' --schedule 1f1b -p 4 -m 8 --model deepseek-v3 --cluster dgx-h100 --layers 15,16,15,15
+refused 3 'ep is 3; it must divide' --schedule 1f1b -p 4 -m 8 --model mixtral-8x7b --cluster dgx-h100 --replicas 2 --ep 3
+refused 3 'ep is 2; the model has no experts' --schedule 1f1b -p 4 -m 8 --model gpt2 --cluster dgx-h100 --replicas 2 --ep 2
 refused 3 '--layers: layers "9,8,8" has 3 counts for 4 stages' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers 9,8,8
 refused 3 '14 stages are more than the model.s 12 layers' --schedule 1f1b -p 14 -m 8 --model gpt2 --tp 4 --cluster dgx-h100
+refused 3 'costs 9223372036854775807 ticks; 0 to' --schedule 1f1b -p 4 -m 8 --model deepseek-v3 --cluster dgx-h100 --micro 65536 --seq 268435456
+shows '^1f1b ' '^schedule zbv: 16 stages are more than the model' -- --compare 1f1b,zbv -p 8 -m 8 --model gpt2 --tp 1 --cluster dgx-h100
+shows '^ranks +102400 in 25 replicas' -- --schedule gpipe -p 4096 -m 2 --replicas 25
 refused 3 'devices are asked for' --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --replicas 100000
 
 # ---- wrong uses
@@ -150,6 +180,11 @@ refused 2 "--comm takes a number .*, not '-1'" --schedule gpipe -p 2 -m 2 --comm
 refused 2 "--comm takes a number .*, not '1e3'" --schedule gpipe -p 2 -m 2 --comm 1e3
 refused 2 "--tick takes a number above 0" --schedule gpipe -p 2 -m 2 --tick 0
 refused 2 '-p takes a whole number between 1 and 65535' --schedule gpipe -p 0 -m 2
+refused 2 '--tick 0.000001 makes lines of 33000000 characters, and 10000 are the most; 0.00333 works' --schedule 1f1b -p 4 -m 8 --costs 1,2 --tick 0.000001
+shows '^one character is 0\.00333$' -- --schedule 1f1b -p 4 -m 8 --costs 1,2 --tick 0.00333
+refused 2 'need the name of a file' --schedule gpipe -p 2 -m 2 --svg ''
+refused 2 'leave out --group' --schedule ./lists --group 2
+refused 2 '--dump prints token lists, --json the figures' --schedule gpipe -p 2 -m 2 --dump --json
 refused 2 '--model and --cluster go together' --schedule gpipe -p 2 -m 2 --model llama3-8b
 refused 2 'leave out --costs' --schedule gpipe -p 2 -m 2 --model llama3-8b --cluster dgx-h100 --costs 1,2
 refused 2 'give --model and --cluster' --schedule gpipe -p 2 -m 2 --tp 2

@@ -93,7 +93,7 @@ wait_until test -e resumed.bin.partial || fail 'no work was begun'
 kill -TERM "$pid"
 wait "$pid"
 rc=$?
-expect 'SIGTERM' 0
+expect 'SIGTERM' 130
 grep -q '^stopped as asked at .*; the same trireme tokenize command goes on from here$' out || fail "stopped: $(cat out err)"
 [ -e resumed.partial.json ] || fail 'no state was left'
 [ ! -e resumed.bin ] || fail 'an unfinished file has its name'

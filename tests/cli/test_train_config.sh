@@ -180,7 +180,7 @@ done
 train "${base[@]}" -n 3 --dry-run
 expect "dry run" 0
 grep -q '^plan    3 ranks x 1 thread, ' out || fail "dry run does not print the plan: $(cat out)"
-grep -Eq '^data .* [1-9][0-9]+ validation sequences of 32; each evaluation uses 6$' out || fail "dry run does not count the validation: $(cat out)"
+whole_lines | grep -Eq '^data .* [1-9][0-9]+ validation sequences of 32; each evaluation uses 6$' || fail "dry run does not count the validation: $(cat out)"
 grep -q '^memory ' out || fail "dry run does not print the memory"
 if [ -e run ]; then fail "a dry run has made the folder"; fi
 train "${base[@]}" -n 2 --program
@@ -188,7 +188,7 @@ expect "program" 0
 grep -q 'REDUCE' out || fail "the program of two ranks has no REDUCE"
 if [ -e run ]; then fail "--program has made the folder"; fi
 train "${base[@]}" train.eval_samples=0 --dry-run
-grep -q '; each evaluation uses all [1-9]' out || fail "an evaluation that uses all does not say so: $(cat out)"
+whole_lines | grep -q '; each evaluation uses all [1-9]' || fail "an evaluation that uses all does not say so: $(cat out)"
 train "${base[@]}" data.val_fraction=0 --dry-run
 grep -q ' 0 validation sequences of 32; no evaluation$' out || fail "no validation is not said: $(cat out)"
 grep -q '^plan    1 rank x ' out || fail "one rank: $(grep '^plan' out)"
@@ -210,7 +210,7 @@ note() { # REGEX ARGUMENTS
   shift
   train "${base[@]}" "$@" --dry-run
   expect "$*" 0
-  grep -Eq "^note    $regex" out || fail "$*: no note /$regex/: $(cat out)"
+  whole_lines | grep -Eq "^note    $regex" || fail "$*: no note /$regex/: $(cat out)"
   if [ "$(grep -c '^note' out)" != 1 ]; then fail "$*: not one note: $(cat out)"; fi
 }
 note 'lr.min_lr 0.01 is above lr.lr 0.001' lr.lr=1e-3 lr.min_lr=1e-2

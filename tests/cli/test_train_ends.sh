@@ -80,13 +80,40 @@ grep -q 'val_loss nan' out && { grep -q '"val_loss":null' runs/wild/metrics.json
 TRIREME_PRESETS=$presets train model=gpt2 --dry-run -n 2 batch.sequences=8
 expect "a dry run without data" 0
 grep -Eq '^model   gpt2, 124M parameters: 12 layers, width 768' out || fail "a dry run without data: no parameters: $(said)"
-grep -Eq '^memory  [0-9.]+ [MG]iB per rank .*weights .*optimizer' out || fail "a dry run without data: no memory: $(said)"
+whole_lines | grep -Eq '^memory  [0-9.]+ [MG]iB per rank .*weights .*optimizer' || fail "a dry run without data: no memory: $(said)"
 if grep -q ' steps$' out; then fail "a dry run without data knows steps: $(said)"; fi
 TRIREME_PRESETS=$presets train model=gpt2 --json -n 2 batch.sequences=8
 expect "the same as JSON" 0
 grep -q '"parameters": 124[0-9]*,' out || fail "the plan as JSON: $(said)"
 TRIREME_PRESETS=$presets train model=gpt2 train.folder=runs/nothing
 expect "training without data" 3 'nothing to train on'
+
+# ---- sequences where nobody gives them: what the model takes, and no more than usual
+short=(data.path=text.txt batch.sequences=12 run.threads=1 train.eval_samples=6 lr.kind=constant)
+train "${tiny[@]}" train.folder=runs/first train.steps=2
+expect "a model of 32 positions" 0
+train "${short[@]}" model=runs/first train.folder=runs/second train.steps=2
+expect "going on from a folder" 0
+grep -q '^note    data.sequence is 32, since the model takes no more$' out || fail "going on from a folder: $(cat out)"
+grep -q '^  sequence: 32  # default: what the model takes, at most 256$' runs/second/config.yaml || fail "going on from a folder: $(grep sequence: runs/second/config.yaml)"
+train "${short[@]}" model=runs/first --print-config
+expect "the settings of a folder" 0
+grep -q '^  sequence: 32  # default: what the model takes, at most 256$' out || fail "the settings of a folder: $(grep sequence: out)"
+train "${short[@]}" model=runs/first data.sequence=64 train.folder=runs/third
+expect "more than the model takes" 3 'data.sequence: 32 positions are fewer than the 64 tokens of data.sequence'
+train "${short[@]}" model=runs/first data.sequence=16 train.folder=runs/third train.steps=1
+expect "less than the model takes" 0
+if grep -q '^note    data.sequence' out; then fail "less than the model takes: $(cat out)"; fi
+mv runs/first runs/gone
+train "${short[@]}" model=runs/first train.folder=runs/second train.steps=3
+expect "without the folder" 0
+grep -q '^resuming from .*: 2 of 3 steps done' out || fail "without the folder: $(said)"
+train "${short[@]}" model.layers=1 model.width=16 model.heads=2 model.positions=24 --dry-run
+expect "positions alone" 0
+grep -q 'sequences of 24$\|sequences of 24;\|data.sequence is 24' out || fail "positions alone: $(cat out)"
+TRIREME_PRESETS=$presets train "${short[@]}" model=gpt2-tiny --print-config
+expect "a model that takes more" 0
+grep -q '^  sequence: 256  # default$' out || fail "a model that takes more: $(grep sequence: out)"
 
 # ---- help
 "$TRIREME" train --help >help.1

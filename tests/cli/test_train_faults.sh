@@ -78,7 +78,7 @@ for signal in INT TERM; do
   kill -s "$signal" "$launcher"
   wait "$launcher"
   rc=$?
-  expect "SIG$signal" 0
+  expect "SIG$signal" 130
   step=$(sed -n 's/^stopped as asked after step \([0-9]*\), saved;.*/\1/p' "$work/out")
   if [ -z "$step" ]; then fail "SIG$signal: does not say where it stopped: $(said)"; fi
   if [ "$(basename "$(newest "$folder")")" != "step-$(printf '%08d' "$step")" ]; then fail "SIG$signal: stopped at $step, saved $(newest "$folder")"; fi

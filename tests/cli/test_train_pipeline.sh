@@ -46,8 +46,22 @@ like_one head-alone -n 3 parallel.pp=3 parallel.stages=4,4,0
 like_one naive -n 2 parallel.pp=2 parallel.schedule=naive batch.micro=24
 like_one other-names -n 2 --pipeline-model-parallel-size 2 pipeline_parallel_schedule=Interleaved1F1B --num-virtual-stages-per-pipeline-rank 2
 like_one few -n 4 parallel.pp=4 batch.micro=12 # fewer micro-batches than ranks
-like_one balanced -n 4 parallel.pp=2 data.dealing=balanced
+like_one dealing -n 4 parallel.pp=2 data.dealing=balanced
 like_one recompute -n 4 parallel.pp=2 memory.recompute=full
+
+# ---- a heavy head makes balanced stages uneven
+run+=(model.vocab=3000)
+one=$work/one-heavy
+train "${run[@]}" train.folder="$one"
+expect "one rank, a heavy head" 0
+uneven=0
+for layout in '3 1 1f1b' '2 2 zb_h1' '4 1 gpipe' '2 1 interleaved' '2 1 zbv' '4 1 dualpipe'; do
+  read -r p dp schedule <<<"$layout"
+  like_one heavy-"$schedule"-"$p"-"$dp" -n $((p * dp)) parallel.pp="$p" parallel.schedule="$schedule"
+  if [ "$(sed -n 's/^stages  \([0-9,]*\) layers.*/\1/p' "$work/out" | tr , '\n' | sort -u | wc -l)" -gt 1 ]; then uneven=$((uneven + 1)); fi
+done
+if [ $uneven -lt 4 ]; then fail "only $uneven of the cuts with a heavy head are uneven"; fi
+run=("${run[@]:0:${#run[@]}-1}")
 
 # ---- without tied embeddings the bits are those of the same data parallelism without a pipeline
 run+=(model.tied=false)

@@ -10,8 +10,9 @@ for launch in processes threads; do
   folder=$work/$launch
   train "${run[@]}" -n 4 parallel.pp=2 train.folder="$folder" run.launch=$launch trace="$folder/trace.json"
   expect "$launch" 0
-  grep -Eq '^step 8/8 .* \| bubble [0-9.]+% \([0-9.]+%\) \| mem ' "$work/out" || fail "$launch: $(grep '^step 8/8' "$work/out")"
-  if grep '^step 1/8' "$work/out" | grep -q bubble; then fail "$launch: a bubble of the first step"; fi
+  log_lines | grep -Eq '^step 8/8 .* \| bubble [0-9.]+% \([0-9.]+%\) \| data ' || fail "$launch: $(log_lines)"
+  if [ -n "$(wide_lines)" ]; then fail "$launch: long lines: $(wide_lines)"; fi
+  if log_lines | grep '^step 1/8' | grep -q bubble; then fail "$launch: a bubble of the first step"; fi
   grep -Eq '^step    [0-9.]+ [mu]?s measured, [0-9.]+ [mu]?s simulated \([-+][0-9.]+%\), bubble [0-9.]+% measured, [0-9.]+% simulated$' "$work/out" ||
     fail "$launch: no line at the end: $(said)"
   grep -q '^{"step":8,.*"bubble":0\.[0-9]*,"bubble_simulated":0\.[0-9]*,"step_simulated_s":0' "$folder/metrics.jsonl" || fail "$launch: no bubble in metrics.jsonl"

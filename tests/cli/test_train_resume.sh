@@ -34,7 +34,7 @@ stop_and_resume() {
   kill -s TERM "$launcher"
   wait "$launcher"
   rc=$?
-  expect "$name stopped" 0
+  expect "$name stopped" 130
   grep -q '^stopped as asked after step 18, saved; the same trireme train command goes on' "$work/out" || fail "$name: not stopped after step 18: $(said)"
   cp "$stopped/metrics.jsonl" "$work/before"
   train "${run[@]}" train.folder="$stopped"

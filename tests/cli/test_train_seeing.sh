@@ -9,7 +9,7 @@
 rate='[0-9.]+ GFLOP/s \| peak [0-9]+%'
 train "${tiny[@]}" train.folder="$work/one"
 expect "one rank" 0
-if ! grep -Eq "^step 8/8 .* $rate \| mem " "$work/out"; then fail "one rank: $(grep '^step 8/8' "$work/out")"; fi
+if ! log_lines | grep -Eq "^step 8/8 .* $rate \| data "; then fail "one rank: $(log_lines)"; fi
 if ! grep -q '^{"step":8,.*"peak_share":[0-9]' "$work/one/metrics.jsonl"; then fail "one rank: no peak_share"; fi
 if grep -q '"rho"' "$work/one/metrics.jsonl"; then fail "one rank: communication with nobody"; fi
 
@@ -17,9 +17,8 @@ for launch in processes threads; do
   folder=$work/$launch
   train "${tiny[@]}" -n 2 train.folder="$folder" run.launch="$launch" trace="$folder/sub/trace.json" profile=4
   expect "$launch" 0
-  if ! grep -Eq "^step 8/8 .* $rate \| comm [0-9.]+% rho [0-9]+\.[0-9]{2} \| mem " "$work/out"; then
-    fail "$launch: $(grep '^step 8/8' "$work/out")"
-  fi
+  if ! log_lines | grep -Eq "^step 8/8 .* $rate \| comm [0-9.]+% rho [0-9]+\.[0-9]{2} \| data "; then fail "$launch: $(log_lines)"; fi
+  if [ -n "$(wide_lines)" ]; then fail "$launch: long lines: $(wide_lines)"; fi
   if ! grep -q '^{"step":8,.*"rho":[0-9]' "$work/$launch/metrics.jsonl"; then fail "$launch: no rho"; fi
   grep -q "^trace  *$folder/sub/trace.json: [0-9]* events$" "$work/out" || fail "$launch: does not say where the trace is"
   # Two tables of 4 steps and one of all: shares, the first percentage of each row, are the whole step but for rounding.

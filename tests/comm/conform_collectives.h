@@ -227,7 +227,7 @@ static inline int cf_in_arena(const tr_comm *comm, int place, int second) {
 // All collectives, types and sizes.
 static inline tr_status cf_collectives(tr_comm *comm, tr_group *g, int place, size_t large) {
   static const tr_dtype types[] = {TR_F32, TR_BF16, TR_F16, TR_F64, TR_I32, TR_I64, TR_U8};
-  enum { MIDDLE = 5003, WIDEST = 8 };
+  enum { MIDDLE = 2053, WIDEST = 8 }; // more than fits a record, of any type
   const size_t sizes[] = {0, 1, 5, 33, 257, 1031, MIDDLE, large};
   size_t each = large * 4 > MIDDLE * WIDEST ? large * 4 : MIDDLE * WIDEST;
   size_t most = each * (size_t)tr_group_size(g) * 3 / 2 + 64, mark = tr_arena_mark(tr_comm_arena(comm));

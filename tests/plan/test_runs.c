@@ -56,7 +56,9 @@ static void marks(void **state) {
   tr_score one = tr_runs_score(&node, "S", NULL);
   assert_int_equal(one.n, 728);
   at_most("the mean error on one node", one.mean, 0.12);
-  at_most("the median error of memory", tr_runs_memory_score(&runs).median, 0.05);
+  tr_score memory = tr_runs_memory_score(&runs);
+  at_most("the median error of memory", memory.median, 0.05);
+  at_most("the 90th percentile of memory", memory.p90, 0.1);
 }
 
 static const tr_run *run_of(const char *id) {
@@ -101,7 +103,21 @@ static void out_of_memory(void **state) {
     ran += run->step > 0;
   }
   assert_true(called >= 7);
-  at_most("the share of runs that are said not to fit", (double)wrongly / (double)ran, 0.1);
+  at_most("the share of runs that are said not to fit", (double)wrongly / (double)ran, 0.02);
+}
+
+// No peak is off by more than 15 %, but that of one of two runs of the same plan (44 and 38 GB), and one whose ZeRO 1 takes as
+// much as the same plan on one replica.
+static void peaks(void **state) {
+  (void)state;
+  static const char *const odd[] = {"823", "979"};
+  for (size_t i = 0; i < runs.n; i++) {
+    const tr_run *run = &runs.run[i];
+    if (run->memory_gb <= 0 || run->predicted_memory <= 0) continue;
+    double off = run->predicted_memory / run->memory_gb - 1;
+    int known = strcmp(run->id, odd[0]) == 0 || strcmp(run->id, odd[1]) == 0;
+    if (!known && (off > 0.15 || off < -0.15)) fail_msg("row %s: memory is off by %+.3f", run->id, off);
+  }
 }
 
 // What routing costs beside even dealing: Qwen3-235B without dropped tokens reached 237, 277, 320 and 357 TFLOP/s where
@@ -168,8 +184,8 @@ static void damaged(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(marks),         cmocka_unit_test(contrasts),
-                                     cmocka_unit_test(out_of_memory), cmocka_unit_test(imbalance),
-                                     cmocka_unit_test(zero_states),   cmocka_unit_test(row_for_row),
-                                     cmocka_unit_test(damaged)};
+                                     cmocka_unit_test(out_of_memory), cmocka_unit_test(peaks),
+                                     cmocka_unit_test(imbalance),     cmocka_unit_test(zero_states),
+                                     cmocka_unit_test(row_for_row),   cmocka_unit_test(damaged)};
   return cmocka_run_group_tests(tests, load, unload);
 }

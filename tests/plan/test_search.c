@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "plan/plan_internal.h"
 #include "plan_cases.h"
 #include "trireme/plan/pipeline.h"
 #include "trireme/plan/search.h"
@@ -24,11 +25,33 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+// 1f1b or interleaved, zb_h1, dualpipe: the last two where they can be.
+static int schedule_works(tr_plan *p, int i) {
+  static const char *const name[] = {NULL, "zb_h1", "dualpipe"};
+  int64_t m = p->batch / (p->dp * p->micro);
+  p->schedule = name[i];
+  if (i == 0) return 1;
+  if (p->pp == 1 || p->vpp > 1 || p->recompute > TR_PLAN_RECOMPUTE_PARTS) return 0;
+  return i == 1 || (m % 2 == 0 && m >= 2 * p->pp && p->pp % 2 == 0);
+}
+
 static int divides_evenly(const tr_workload *w, const tr_plan *p) {
   int64_t chunks = p->pp * p->vpp, m = p->batch / (p->dp * p->micro);
   if (p->vpp == 1) return 1;
   return p->pp > 1 && chunks <= w->layers && (w->layers % chunks == 0 || (w->layers + 2) % chunks == 0) &&
          m % p->pp == 0;
+}
+
+static double in_best_order(const tr_plan *plan, const tr_workload *w, const tr_cluster *c) {
+  tr_axis order[TR__ORDERS][TR_AXIS_COUNT];
+  double best = INFINITY, term[TR_TERM_COUNT];
+  for (int k = 0, n = tr__orders(plan, order); k < n; k++) {
+    tr_plan p = *plan;
+    memcpy(p.map, order[k], sizeof p.map);
+    double step = tr_predict_step(&p, w, c, term);
+    best = step < best * (1 - 1e-9) ? step : best;
+  }
+  return best;
 }
 
 // Steps of all plans that fit, ascending; the caller frees them.
@@ -47,19 +70,20 @@ static double *try_all(const tr_workload *w, const tr_cluster *c, int64_t batch,
           for (int64_t vpp = 1; vpp <= w->layers; vpp++)
             for (int64_t micro = 1; micro <= batch; micro++)
               for (int zero = 0; zero < 4; zero++)
-                for (int i = 0; i < 4; i++) {
+                for (int i = 0; i < 12; i++) {
                   tr_plan p;
                   tr_prediction x;
                   tr_plan_init(&p);
                   if (devices % (tp * pp * cp) != 0 || tp > 2 * c->domain || batch % micro != 0) continue;
                   p.tp = tp, p.pp = pp, p.cp = cp, p.ep = ep, p.vpp = vpp, p.micro = micro, p.zero = zero;
                   p.dp = devices / (tp * pp * cp);
-                  p.batch = batch, p.sequence = 4096, p.recompute = ways[i];
+                  p.batch = batch, p.sequence = 4096, p.recompute = ways[i / 3];
                   tr_plan_follow_degrees(&p);
                   if (zero > 0 && p.dp * cp == 1) continue;
+                  if (!schedule_works(&p, i % 3)) continue;
                   if (tr_plan_check(&p, w, c) < 0 || !divides_evenly(w, &p)) continue;
                   tr_predict(&p, w, c, &x);
-                  if (x.fits && *n < room) step[(*n)++] = x.step;
+                  if (x.fits && *n < room) step[(*n)++] = in_best_order(&p, w, c);
                 }
   qsort(step, *n, sizeof *step, ascending);
   return step;
@@ -105,6 +129,56 @@ static void equals_trying_all_with_experts(void **state) {
   w.layers = 8, w.experts = 8, w.active = 2, w.expert_ffn = 2048;
   tr_cluster c = case_cluster(16);
   compare(&w, &c, 32);
+}
+
+// The fastest of each group is in, in order, with how many are within a percent of it; nothing that is alike comes twice.
+static void groups_stand_for_all(void **state) {
+  (void)state;
+  static tr_search_result groups, all;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(32);
+  tr_search_options o;
+  tr_search_options_init(&o);
+  o.fixed.batch = 64, o.fixed.sequence = 4096, o.closed = 1, o.top = TR_SEARCH_TOP_MOST;
+  assert_int_equal(tr_search(&w, &c, &o, &all), TR_OK);
+  for (int exhaustive = 0; exhaustive < 2; exhaustive++) {
+    o.grouped = 1, o.top = 8, o.all = exhaustive;
+    assert_int_equal(tr_search(&w, &c, &o, &groups), TR_OK);
+    assert_int_equal(groups.n, 8);
+    size_t next = 0;
+    for (size_t i = 0; i < all.n && next < groups.n; i++) {
+      int seen = 0;
+      for (size_t k = 0; k < i; k++)
+        seen |= all.top[k].plan.tp == all.top[i].plan.tp && all.top[k].plan.pp == all.top[i].plan.pp;
+      if (seen) continue;
+      assert_true(groups.top[next].prediction.step == all.top[i].prediction.step);
+      int64_t near = 0;
+      for (size_t k = i + 1; k < all.n; k++)
+        near += all.top[k].plan.tp == all.top[i].plan.tp && all.top[k].plan.pp == all.top[i].plan.pp &&
+                all.top[k].prediction.step < 1.0095 * all.top[i].prediction.step;
+      if (all.top[all.n - 1].prediction.step > 1.011 * all.top[i].prediction.step)
+        assert_true(groups.top[next].alike >= near && groups.top[next].alike <= near + 3);
+      next++;
+    }
+    assert_true(next > 1);
+  }
+}
+
+static void schedules_as_asked(void **state) {
+  (void)state;
+  static const char *const name[] = {"1f1b", "interleaved", "zb_h1", "dualpipe"};
+  static tr_search_result found;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(64);
+  for (int i = 0; i < 4; i++) {
+    tr_search_options o;
+    tr_search_options_init(&o);
+    o.fixed.batch = 128, o.fixed.sequence = 4096, o.fixed.pp = 4, o.fixed.schedule = name[i];
+    assert_string_equal(tr_search_schedule_name(i), name[i]);
+    assert_int_equal(tr_search(&w, &c, &o, &found), TR_OK);
+    for (size_t k = 0; k < found.n; k++) assert_string_equal(tr_plan_schedule(&found.top[k].plan), name[i]);
+  }
+  assert_null(tr_search_schedule_name(4));
 }
 
 // What is shown is simulated, in order, and no plan of the closed forms' best that could be simulated is faster.
@@ -166,8 +240,12 @@ static void too_big(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(equals_trying_all), cmocka_unit_test(equals_trying_all_with_experts),
-      cmocka_unit_test(the_best_are_simulated), cmocka_unit_test(fixed_knobs_hold), cmocka_unit_test(too_big)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_trying_all),
+                                     cmocka_unit_test(equals_trying_all_with_experts),
+                                     cmocka_unit_test(groups_stand_for_all),
+                                     cmocka_unit_test(schedules_as_asked),
+                                     cmocka_unit_test(the_best_are_simulated),
+                                     cmocka_unit_test(fixed_knobs_hold),
+                                     cmocka_unit_test(too_big)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

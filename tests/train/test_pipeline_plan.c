@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
 // Proves of plans with pipelines: the parts of all places have every piece of the model once (twice where stages have copies), and
-// every parameter; those who sum gradients are numbered without gaps, whatever the map; costs that are known give the textbook's
-// makespans through the plan's real programs; batch.micro=auto leaves a pipeline enough micro-batches that its schedule can do.
+// every parameter; balanced stages are the best of all cuts; those who sum gradients are numbered without gaps, whatever the map;
+// costs that are known give the textbook's makespans through the plan's real programs; batch.micro=auto leaves a pipeline enough
+// micro-batches that its schedule can do.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,6 +87,47 @@ static void parts_make_the_model(void **unused) {
       check_params(&j.plan);
       close_job(&j);
     }
+}
+
+// ---- balanced stages
+
+// FLOPs of the largest stage where each rank has one.
+static double largest_stage(const tr_train_plan *plan) {
+  double most = 0;
+  for (int r = 0; r < plan->schedule.p; r++) {
+    double flops = 0;
+    for (int i = 0; i < tr_model_pieces(plan->part[r].model); i++) {
+      const tr_piece *piece = tr_model_piece(plan->part[r].model, i);
+      if (piece->ops->flops) flops += piece->ops->flops(piece, plan->config->data.sequence);
+    }
+    most = fmax(most, flops);
+  }
+  return most;
+}
+
+// Against every cut of six layers into three stages, given one by one.
+static void no_cut_has_a_smaller_largest_stage(void **unused) {
+  (void)unused;
+  static const int vocab[] = {16, 300, 1000, 4000};
+  for (size_t v = 0; v < sizeof vocab / sizeof *vocab; v++) {
+    char settings[200];
+    job balanced, given;
+    int best = 0;
+    snprintf(settings, sizeof settings, "run.ranks=3 parallel.pp=3 model.layers=6 batch.sequences=8 model.vocab=%d",
+             vocab[v]);
+    open_job(&balanced, settings);
+    for (int a = 0; a <= 6; a++)
+      for (int b = 1; a + b <= 6; b++) {
+        char text[300];
+        snprintf(text, sizeof text, "%s parallel.stages=%d,%d,%d", settings, a, b, 6 - a - b);
+        open_job(&given, text);
+        assert_true(largest_stage(&balanced.plan) <= largest_stage(&given.plan));
+        best |= memcmp(balanced.plan.stage_layers, given.plan.stage_layers, 3 * sizeof(int)) == 0;
+        close_job(&given);
+      }
+    assert_true(best);
+    close_job(&balanced);
+  }
 }
 
 // ---- who sums gradients
@@ -267,6 +309,7 @@ static void a_pipeline_has_enough_micro_batches(void **unused) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_make_the_model),
+      cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
       cmocka_unit_test(those_who_sum_are_numbered),
       cmocka_unit_test(known_costs_give_known_times),
       cmocka_unit_test(updates_begin_when_all_ranks_have_met),

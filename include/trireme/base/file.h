@@ -24,7 +24,8 @@ tr_status tr_file_map_check(const tr_file_map *map, const char *path);
 
 // Read a whole file of at most `limit` bytes into memory that the caller frees, with a terminating zero byte added.
 tr_status tr_file_read(const char *path, size_t limit, char **data, size_t *nbyte);
-// Write `path` through a temporary file beside it: write, fsync, rename, fsync of the folder.
+// Write `path` through a temporary file beside it: write, fsync, rename, fsync of the folder. Into a device or a pipe (/dev/stdout) it is
+// written as it is.
 tr_status tr_file_write_atomic(const char *path, const void *data, size_t nbyte);
 // Could `path` be written like that? Found by making its temporary file, which is removed at once.
 tr_status tr_file_prove(const char *path);

@@ -53,7 +53,9 @@ tr_status tr_options_apply_yaml(tr_options *options, tr_yaml *yaml); // takes ow
 // The entries of a map as if they were those of a file; the tree that it is in stays the caller's, and outlives subtrees.
 tr_status tr_options_apply_map(tr_options *options, const tr_yaml_node *map);
 tr_status tr_options_apply_argument(tr_options *options, const char *argument); // "a.b=c", "c=d"; "--a-b=c" too
-int tr_options_is_set(const tr_options *options, const char *path);             // given by anything but the default
+// Another default, from what the table cannot know; `source` says so where settings are printed. Nothing happens where a value was given.
+tr_status tr_options_default(tr_options *options, const char *path, const char *value, const char *source);
+int tr_options_is_set(const tr_options *options, const char *path);         // given by anything but the default
 const char *tr_options_source(const tr_options *options, const char *path); // "default", "run.yaml:3:7", "argument 3"
 
 // A TR_ERR_CONFIG about one option's value, prefixed with where that value came from: for checks across options.

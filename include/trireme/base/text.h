@@ -17,6 +17,10 @@ typedef struct tr_text {
 
 void tr_text_append(tr_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void tr_text_append_bytes(tr_text *text, const void *bytes, size_t nbyte);
+// `text` from column `at` on, in lines of at most TR_TEXT_COLUMNS; those that begin in place of a blank are indented by `indent`,
+// those of `text` are not. A word that is longer than a line is cut behind a comma, or stays.
+enum { TR_TEXT_COLUMNS = 118 };
+void tr_text_wrap(tr_text *out, const char *text, int at, int indent);
 void tr_text_fit(tr_text *text); // give back the room beyond its end
 void tr_text_free(tr_text *text);
 

@@ -25,8 +25,18 @@
 #include <stddef.h>
 
 typedef enum tr_launch_mode { TR_LAUNCH_PROCESSES, TR_LAUNCH_THREADS } tr_launch_mode;
+typedef struct tr_launch_options tr_launch_options;
 
-typedef struct tr_launch_options {
+// What ranks that others have started know of each other when they have met, before they share memory.
+typedef struct tr_launch_met {
+  int hosts;           // of the job
+  const int16_t *host; // [nrank] of each rank
+  int64_t least;       // of all ranks' options.offer, where there are several hosts; else this rank's
+} tr_launch_met;
+// What follows from that for the sizes of arenas in *options, the same in all ranks of a host.
+typedef tr_status (*tr_launch_meet)(void *user, const tr_launch_met *met, tr_launch_options *options);
+
+struct tr_launch_options {
   size_t size; // of this struct, set by init
   tr_launch_mode mode;
   int nrank;              // at least 1, at most 256
@@ -40,7 +50,9 @@ typedef struct tr_launch_options {
   int read_peers;         // ranks may read each other's private memory, where the system lets them (process_vm_readv)
   int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions
   const char *log_folder; // rank-N.log files with everything a rank printed, launcher.log; NULL: none
-} tr_launch_options;
+  int64_t offer;          // a number of which ranks that others have started on several hosts learn the least
+  tr_launch_meet met; // with the user of `main`, in every rank that others have started; NULL: sizes are as they are
+};
 
 void tr_launch_options_init(
     tr_launch_options *options); // 1 process, 1 thread, bind 1, 64 MiB, 60 s, 5 s, read_peers 1, no logs

@@ -247,5 +247,7 @@ const tr_kernels *tr_kernels_cpu(void); // the best table for tr_cpu_isa(); same
 // measured by a register-only loop of its widest multiply-add (AMX, AVX-512, AVX2 or plain) for about `seconds`. The
 // denominator of "share of peak".
 double tr_kernel_peak(tr_dtype type, int nthread, double seconds);
+// The same per second of processor time: what they would reach if nothing else ran, however busy the machine is now.
+double tr_kernel_peak_alone(tr_dtype type, int nthread, double seconds);
 
 #endif

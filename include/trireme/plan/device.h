@@ -38,6 +38,7 @@ typedef struct tr_device {
   double peak_bf16, peak_fp8;    // TFLOP/s, dense
   double peak_f32;               // 0: not known
   double memory_gib, memory_gbs; // GiB (what data sheets call GB), GB/s
+  double host_gbs;               // to the host's memory each way, over coherent links; 0: over its bus only
   double reserved_gb;            // taken by the driver and libraries before a program allocates
   double link_gbs, link_fused;   // GB/s each way; in-switch reduction's gain for sums
   double link_share;             // of the processor, that the kernels of a running collective occupy; 0: not known

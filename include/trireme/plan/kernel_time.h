@@ -8,7 +8,7 @@
 // for every kind of piece, pass, number type, and number of ranks that compute beside each other on one machine. A product's rate
 // rises with its sizes by this too: m x n x k FLOPs against m x k + m x n + n x k elements. State has kinds of its own: "update",
 // "pack" and "norm" (out: elements), and "step" for what a step takes besides (in: calls of pieces and operations, out: elements whose
-// gradients are summed over ranks).
+// gradients are summed over ranks, far: of these what is beyond 4 Mi, flop: of all passes, where ranks wait for the slowest).
 //
 // `trireme bench step --write` measures the rates in steps of models of several sizes and writes them into the description of a
 // cluster; nothing here measures.

@@ -17,8 +17,8 @@ typedef enum tr_plan_number { TR_PLAN_BF16, TR_PLAN_FP16, TR_PLAN_FP8 } tr_plan_
 typedef enum tr_plan_recompute {
   TR_PLAN_RECOMPUTE_NONE,
   TR_PLAN_RECOMPUTE_SCORES,  // attention only
-  TR_PLAN_RECOMPUTE_PARTS,   // norms and activations
-  TR_PLAN_RECOMPUTE_EXPERTS, // norms and experts
+  TR_PLAN_RECOMPUTE_PARTS,   // norms, activations and what latent attention projects up
+  TR_PLAN_RECOMPUTE_EXPERTS, // these and experts
   TR_PLAN_RECOMPUTE_HALF,    // every second layer or product
   TR_PLAN_RECOMPUTE_FULL,    // all but the layers' inputs
 } tr_plan_recompute;
@@ -40,12 +40,14 @@ typedef struct tr_plan {
   int hides_grads, hides_weights, hides_tp, hides_ep; // traffic runs beside computation
   int hides_input_grads; // the backward half of tensor-parallel traffic, beside the weights' gradients (Megatron since 2022)
   int waits;             // for the device after each layer (DeepSpeed's pipelines with recomputation)
-  int gathers_singly; // parameter by parameter, through one port of the host (DeepSpeed of 2021)
-  int keeps_gathered; // sharded weights stay gathered over the micro-batches of a step
+  int gathers_singly;   // parameter by parameter, through one port of the host (DeepSpeed of 2021)
+  int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed), not layer by layer
+  int keeps_gathered;   // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
-  double wire_bytes;                            // of a gradient that is reduced
-  double logit_bytes;                           // per logit, with the loss's copies
-  int64_t offloaded;                            // layers whose activations are in host memory
+  double update_bytes; // per parameter that the update makes besides, when activations are gone
+  double wire_bytes;   // of a gradient that is reduced
+  double logit_bytes;  // per logit, with the loss's copies
+  int64_t offloaded;   // layers whose activations are in host memory
 } tr_plan;
 
 void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
@@ -71,7 +73,8 @@ const char *tr_memory_item_name(tr_memory_item item);
 typedef struct tr_footprint {
   double item[TR_ITEM_COUNT]; // bytes, of the fullest rank
   double total;               // what an allocator sees
-  double process;             // with what the driver and libraries reserve besides
+  double process;             // with what the driver and libraries reserve besides, and what an allocator caches
+  double needed;              // the same without what it would give back before it fails: a device must have it
   int64_t stage;              // of the fullest rank
   tr_memory_item biggest;
 } tr_footprint;
@@ -114,10 +117,11 @@ typedef struct tr_stage_cut {
   int first, last;
 } tr_stage_cut;
 // Passes of one micro-batch through it, seconds: `input` and `weights` are the halves of the backward pass, with what is
-// recomputed in the first; communication inside the stage is in forward and input. `reduce` sums its gradients over
+// recomputed in the first; communication inside the stage is in forward and input, of which a pair of both hides `beside`
+// (DualPipe). `reduce` sums its gradients over
 // plan->dp x plan->cp ranks.
 typedef struct tr_stage_time {
-  double forward, input, weights, reduce;
+  double forward, input, weights, reduce, beside;
 } tr_stage_time;
 tr_stage_time tr_predict_stage(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                                const tr_stage_cut *cut);

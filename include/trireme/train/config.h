@@ -114,6 +114,9 @@ extern const size_t tr_train_option_count;
 // Start from the table: defaults and environment. The struct belongs to the options from then on. A section `plan` is not read:
 // `trireme plan` keeps there what its plan is for.
 tr_status tr_train_config_open(tr_train_config *config, tr_options **options);
+// Defaults that depend on the model, when all settings are there: data.sequence is no more than what the model that is described
+// (model.from, model.positions) takes. A model that cannot be read is left to whoever makes a plan.
+tr_status tr_train_settle(const tr_train_config *config, tr_options *options);
 // The model that settings ask for, without its weights. The vocabulary is that of model.from or model.vocab.
 tr_status tr_train_arch(const tr_train_config *config, const tr_options *options, tr_arch *out);
 
@@ -128,8 +131,10 @@ typedef struct tr_train_part {
   tr_step_options step;        // the plan's, with
   tr_step_range *recompute;    // [step.nrecompute]
   tr_program program;
-  size_t rank_nbyte, arena_nbyte, once_nbyte; // predicted, as the plan's, of one such rank
-  size_t even_nbyte;                          // rank_nbyte without its share of a checkpoint
+  size_t rank_nbyte, arena_nbyte; // predicted, as the plan's, of one such rank
+  size_t once_nbyte;              // of the state, once for those that have it together on a host; 0: parallel.zero=0
+  size_t alone_nbyte;             // the same of a rank that has it for itself on its host, in private memory
+  size_t even_nbyte;              // rank_nbyte without that and without its share of a checkpoint
 } tr_train_part;
 
 // What follows from the settings, checked: everything the ranks need, made once by the launcher. Owns all that it
@@ -156,6 +161,7 @@ typedef struct tr_train_plan {
   tr_optim optim;
   tr_lr lr;
   int micro, accumulation;
+  int settled;         // data.sequence is what tr_train_settle found
   char micro_text[96]; // batch.micro=auto: what kept it from being larger; "": it was given
   int nthread;
   int progress;         // draw progress bars

@@ -10,11 +10,11 @@
 //   FOLDER/contract.json      what decides every bit of the run: seed, data, order, types, kernels, program
 //   FOLDER/data/              text as tokens, when it had to be tokenized (data.cache)
 //
-// A log line's "peak" is the run's share of what the processors of all ranks could multiply and add, measured before the
-// ranks start, for a hundredth of the time that the run is going to take, 20 to 200 ms. With several ranks, "comm" is the
-// share of time that rank 0 waited for communication, and "rho" communication (the time of its step programs outside pieces
-// and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has
-// peak_share, comm_wait and rho.
+// A log line's "peak" is the run's share of what the processors of all ranks could multiply and add per second of their own time, measured
+// for 20 to 200 ms before the ranks start; or of the fastest that was seen of the run itself, should that be more. With several ranks,
+// "comm" is the share of time that rank 0 waited for communication, and "rho" communication (the time of its step programs outside pieces
+// and state operations: moving data and waiting) as a multiple of computation (the time inside them). metrics.jsonl has peak_share,
+// comm_wait and rho.
 //
 // With a pipeline all ranks are measured, and "bubble" is the share of their programs' time in which they compute nothing; behind
 // it, in parentheses, the same as simulated from what operations took in the first steps (bubble_simulated). At the end one line,
@@ -22,8 +22,9 @@
 // nothing but kernels took time.
 //
 // run.trace: a timeline of all ranks (Chrome's trace events). Each rank keeps its newest 65536 events, or three steps where
-// those have more, in memory that the plan counts; the launcher writes the file when the ranks have ended, however they did. For a
-// pipeline the simulated step stands beside the last one.
+// those have more, in memory that the plan counts; the launcher writes the file when the ranks have ended, however they did. Ranks
+// that others have started send theirs to rank 0 at the end, with times of its clock; when such a job fails, rank 0's are what is
+// left. For a pipeline the simulated step stands beside the last one.
 // run.profile: every so many steps and at the end, rank 0 prints where its time went; the same is in metrics.jsonl as an
 // object with "event": "profile".
 #ifndef TRIREME_TRAIN_TRAIN_H
@@ -34,12 +35,14 @@
 #include "trireme/train/config.h"
 
 // Run a plan to its end, or until it is asked to stop: starts the ranks, waits for them. Returns what tr_launch
-// returns.
-tr_status tr_train(const tr_train_plan *plan, const tr_options *options);
+// returns, and TR_PENDING when the run was asked to stop, has saved, and has steps left. Ranks that others have started on several
+// hosts go on with the smallest micro-batch that any host has chosen by its own memory (batch.micro=auto): the plan is changed to
+// that.
+tr_status tr_train(tr_train_plan *plan, const tr_options *options);
 
 // Parts of it, for whoever takes steps without the loop. What a rank runs them with, but for pool, communicator, groups and
 // observers, which the caller sets; and the plan's ranks, which live through `life`. `logs`: folder of what they print, NULL:
-// none.
+// none. The plan may be changed as by tr_train.
 void tr_train_run_options(const tr_train_plan *plan, int rank, tr_run_options *out);
 // The groups of a rank; those that a plan does not need are NULL. Open is collective over all ranks.
 typedef struct tr_train_groups {
@@ -52,7 +55,7 @@ tr_status tr_train_groups_open(const tr_train_plan *plan, tr_comm *comm, tr_trai
 void tr_train_groups_close(tr_train_groups *groups);
 // Which of those that sum their gradients together a rank is; step.dp of the plan is how many they are.
 int tr_train_gradient_place(const tr_train_plan *plan, int rank);
-tr_status tr_train_launch(const tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
+tr_status tr_train_launch(tr_train_plan *plan, const char *logs, tr_rank_main life, void *user);
 
 // ---- loss curves
 // Draw the losses of metrics.jsonl: as text of `columns` x `rows` characters, and as an SVG file (NULL: none).
