@@ -182,14 +182,14 @@ typedef struct tr_program {
   uint32_t nop, op_capacity;
   tr_edge *edge;
   uint32_t nedge;
-  tr_bucket *bucket; // in the order in which they become complete
   int nbucket;
+  tr_bucket *bucket; // in the order in which they become complete
+  int nchunk, nring;
+  tr_chunk *chunk; // ascending by stage; without a pipeline one of all pieces
+  tr_ring *ring;
   int microbatches;
   int slots_fi, slots_fw, slots_iw; // of chunk[0]
   int p, rank;                      // ranks of the pipeline, own one; 1, 0 without one
-  tr_chunk *chunk;                  // ascending by stage; without a pipeline one of all pieces
-  tr_ring *ring;
-  int nchunk, nring;
 } tr_program;
 
 // Forward and backward of each micro-batch in turn, reduction, norm, update, publish. TR_ERR_PLAN for numbers that
