@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // tier: quick
-// timeout: 120
+// timeout: 240
 // Holds the planner against plans that were run and told of: DeepSeek-V3 on 2048 H800, and why tensor parallelism is not for these
 // links but for those of H100; Llama 3 405B on up to 16384 H100. What was published fits, takes as long as it took, and is
 // what the search would take, within the error that it says.
