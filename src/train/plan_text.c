@@ -140,11 +140,10 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
   int cores = tr_cpu_count();
   print_rate_notes(plan, out);
   if (plan->local < ranks && plan->config->parallel.zero)
-    tr_text_append(out,
-                   "note    ranks are on several hosts: each host has one copy of weights and optimizer state%s\n",
-                   plan->schedule.p > 1 ? " for all its ranks with the same stages"
-                   : plan->local > 1    ? " for all its ranks"
-                                        : "");
+    tr_text_append(out, "note    ranks are on several hosts: %s\n",
+                   plan->schedule.p > 1 ? "those of a host with the same stages share weights and optimizer state"
+                   : plan->local > 1    ? "each host has one copy of weights and optimizer state for all its ranks"
+                                        : "each host has one copy of weights and optimizer state");
   if (plan->place.size == 0 && ranks * plan->nthread > cores)
     tr_text_append(out, "note    %lld rank%s x %d thread%s on %d core%s: %s take turns\n", (long long)ranks,
                    plural(ranks), plan->nthread, plural(plan->nthread), cores, plural(cores),
