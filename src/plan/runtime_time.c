@@ -58,11 +58,12 @@ static tr_status price_pieces(const timing *t, const tr_runtime_part *part, plac
 
 // ---- operations
 
-// Halves of a backward pass that is split: as much for weights as for inputs, where a piece has a function of its own for them.
+// Halves of a backward pass that is split: as much for weights as for inputs, where a piece has a function of its own for each.
 static double backward_share(const tr_piece *piece, int kind) {
   if (kind == TR_OP_B) return 1;
-  const double weights = piece->ops->backward_weight ? 0.5 : 0;
-  return kind == TR_OP_W ? weights : 1 - weights;
+  if (!piece->ops->backward_weight) return kind == TR_OP_I;
+  if (!piece->ops->backward_input) return kind == TR_OP_W;
+  return 0.5;
 }
 
 static double pass_seconds(const timing *t, int rank, const tr_op *op) {

@@ -204,6 +204,10 @@ static void pipelines_take_what_their_schedule_says(void **state) {
   const double plain = pipeline("1f1b", &p, term), bubble = term[TR_TERM_BUBBLE];
   const double split = pipeline("zb_h1", &p, term);
   assert_true(split < plain && term[TR_TERM_BUBBLE] < 0.7 * bubble);
+  // The embedding has only what is for weights, which nobody waits for until the end: one of eight, behind the last pass.
+  free_prices(&p);
+  set(&p, "embedding", TR_KERNEL_BACKWARD, CALL, 20e-3);
+  expect_near(pipeline("zb_h1", &p, term), 8 * 20e-3);
 }
 
 // ---- refusals
