@@ -67,6 +67,7 @@ remove_all() { # TAG HOSTS FOLDER
   local i
   for ((i = 1; i <= $2; i++)); do
     ip netns pids "$1-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null
+    ip link del "v$1$i" 2>/dev/null # a namespace's links go only some time after it, and the next hosts may have its names
     ip netns del "$1-$i" 2>/dev/null
   done
   ip link del "b$1" 2>/dev/null
