@@ -63,16 +63,6 @@ static void report_case(tr__plan_report *out, const tr__plan_case *c, const tr_p
   tr__plan_text(out, "its biggest item", "biggest", tr_memory_item_name(x->memory.biggest));
 }
 
-static void report_terms(tr__plan_report *out, const tr_prediction *x) {
-  static const tr__plan_column column[] = {{"time", "term", TR__PLAN_NUMBER},
-                                           {"a step", "seconds", TR__PLAN_TIME},
-                                           {"share", "share", TR__PLAN_SHARE},
-                                           {0}};
-  tr__plan_table(out, "time", column);
-  for (int i = 0; i < TR_TERM_COUNT; i++)
-    if (x->term[i] > 0) tr__plan_row(out, tr_time_term_name(i), (double[]){x->term[i], x->term[i] / x->step});
-}
-
 static void report_items(tr__plan_report *out, const tr_prediction *x) {
   static const tr__plan_column column[] = {{"memory", "item", TR__PLAN_NUMBER},
                                            {"fullest rank", "bytes", TR__PLAN_MEMORY},
@@ -249,7 +239,7 @@ tr_status tr__plan_explain(int argc, char **argv) {
   }
   tr__plan_begin(&out, "explain", json);
   report_case(&out, &c, &x);
-  report_terms(&out, &x);
+  tr__plan_terms(&out, x.term, x.step);
   report_items(&out, &x);
   tr__plan_report_traffic(&out, &c);
   tr__plan_report_failures(&out, &c);

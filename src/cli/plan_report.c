@@ -168,6 +168,16 @@ void tr__plan_warning(tr__plan_report *report, const tr_law_warning *warning) {
   if (json_array_append_new(report->warnings, json) != 0) report->failed = 1;
 }
 
+void tr__plan_terms(tr__plan_report *report, const double term[TR_TERM_COUNT], double step) {
+  static const tr__plan_column column[] = {{"time", "term", TR__PLAN_NUMBER},
+                                           {"a step", "seconds", TR__PLAN_TIME},
+                                           {"share", "share", TR__PLAN_SHARE},
+                                           {0}};
+  tr__plan_table(report, "time", column);
+  for (int i = 0; i < TR_TERM_COUNT; i++)
+    if (term[i] > 0) tr__plan_row(report, tr_time_term_name(i), (double[]){term[i], term[i] / step});
+}
+
 tr_status tr__plan_end(tr__plan_report *report) {
   set(report, report->root, "warnings", report->warnings);
   char *json =

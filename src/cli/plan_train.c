@@ -108,16 +108,6 @@ static void report_step(tr__plan_report *out, const answer *a, const request *r)
   tr__plan_value(out, "memory of all ranks", "memory_total", TR__PLAN_BYTES, (double)a->plan->total_nbyte);
 }
 
-static void report_terms(tr__plan_report *out, const answer *a) {
-  static const tr__plan_column column[] = {{"time", "term", TR__PLAN_NUMBER},
-                                           {"a step", "seconds", TR__PLAN_TIME},
-                                           {"share", "share", TR__PLAN_SHARE},
-                                           {0}};
-  tr__plan_table(out, "time", column);
-  for (int i = 0; i < TR_TERM_COUNT; i++)
-    if (a->term[i] > 0) tr__plan_row(out, tr_time_term_name(i), (double[]){a->term[i], a->term[i] / a->step});
-}
-
 // Of the largest rank, with what it and others have together.
 static void report_items(tr__plan_report *out, const answer *a) {
   static const tr__plan_column column[] = {{"memory", "item", TR__PLAN_NUMBER},
@@ -141,7 +131,7 @@ static tr_status answer_plan(const request *r, const tr_train_plan *plan, const 
   TR_TRY(predict(&a));
   tr__plan_begin(&out, "train", r->json);
   report_step(&out, &a, r);
-  report_terms(&out, &a);
+  tr__plan_terms(&out, a.term, a.step);
   report_items(&out, &a);
   return tr__plan_end(&out);
 }

@@ -9,6 +9,7 @@
 #include "cli/arguments_internal.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/law_lint.h"
+#include "trireme/plan/predict.h"
 #include <jansson.h>
 
 // argv[0] is the word. Each prints its own help.
@@ -84,6 +85,7 @@ void tr__plan_text(tr__plan_report *report, const char *label, const char *key, 
 // A table under `key`: the columns (which stay the caller's), then rows with one value each; the first may be a name.
 void tr__plan_table(tr__plan_report *report, const char *key, const tr__plan_column *column);
 void tr__plan_row(tr__plan_report *report, const char *name, const double *value);
+void tr__plan_terms(tr__plan_report *report, const double term[TR_TERM_COUNT], double step); // a table: those above 0
 void tr__plan_warning(tr__plan_report *report, const tr_law_warning *warning); // nothing where there is none
 tr_status tr__plan_end(tr__plan_report *report);                               // prints, and frees it in every case
 
