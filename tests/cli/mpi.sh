@@ -9,13 +9,27 @@ export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 unset TRIREME_PER_HOST TRIREME_MPI TRIREME_COMM_DEBUG
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0 # MPI libraries keep what they took; a failed start keeps what MPI may still use
 
-# has_mpi NAME: nonempty reason when it cannot be tested.
+# why_no_mpi NAME: nonempty reason when it cannot be tested.
 why_no_mpi() {
   if ! command -v "mpirun.$1" >/dev/null; then
     echo "mpirun.$1 is not installed"
   elif [ ! -e "$(dirname "$TRIREME")/trireme-$1.so" ]; then
     echo "trireme-$1.so was not built"
   fi
+}
+
+# needs_hosts [why-delay]: sets hosts, the program that makes several; ends the test where it or Open MPI cannot be used.
+needs_hosts() {
+  local why word
+  hosts=$(dirname "$0")/hosts.sh
+  for word in why "$@"; do
+    why=$("$hosts" "$word")
+    if [ -n "$why" ]; then break; fi
+  done
+  if [ -z "$why" ]; then why=$(why_no_mpi openmpi); fi
+  if [ -z "$why" ]; then return; fi
+  echo "skipped: $why"
+  exit 77
 }
 
 # mpi NAME RANKS PROGRAM ARGUMENTS: sets rc, $work/out and $work/err.

@@ -7,13 +7,7 @@
 # dies on another host ends the job with a sentence that names it, on every host.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/mpi.sh"
-hosts=$(dirname "$0")/hosts.sh
-why=$("$hosts" why)
-if [ -z "$why" ]; then why=$(why_no_mpi openmpi); fi
-if [ -n "$why" ]; then
-  echo "skipped: $why"
-  exit 77
-fi
+needs_hosts
 export TRIREME_HOSTS_TAG=th$$
 
 # on HOSTS EACH COMMAND: sets rc, $work/out and $work/err

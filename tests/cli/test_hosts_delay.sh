@@ -9,14 +9,7 @@
 # killed.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/mpi.sh"
-hosts=$(dirname "$0")/hosts.sh
-why=$("$hosts" why)
-if [ -z "$why" ]; then why=$("$hosts" why-delay); fi
-if [ -z "$why" ]; then why=$(why_no_mpi openmpi); fi
-if [ -n "$why" ]; then
-  echo "skipped: $why"
-  exit 77
-fi
+needs_hosts why-delay
 
 # fit LINK: what is fitted to messages between two hosts, as latency= and bandwidth=
 fit() {

@@ -8,14 +8,7 @@
 # that is far slower than the machine; no time is set against the machine's speed.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/mpi.sh"
-hosts=$(dirname "$0")/hosts.sh
-why=$("$hosts" why)
-if [ -z "$why" ]; then why=$("$hosts" why-delay); fi
-if [ -z "$why" ]; then why=$(why_no_mpi openmpi); fi
-if [ -n "$why" ]; then
-  echo "skipped: $why"
-  exit 77
-fi
+needs_hosts why-delay
 
 timeout -k 5 250 "$hosts" 2 100mbit+500 1 "$TRIREME_BUILD/exchange_overlap" 12.5e6 rest >"$work/out" 2>"$work/err" </dev/null ||
   fail "exit code $?: $(said)"

@@ -5,19 +5,7 @@
 # `trireme plan`: the search as a table, as JSON and with its reasons, predictions of published runs row for row, and wrong
 # uses by name. The plan that it writes says the same when it is explained, changes as asked, and is trained as it is.
 . "$(dirname "$0")/lib.sh"
-plan() { "$TRIREME" plan "$@" >"$work/out" 2>"$work/err"; }
-says() { # FILE PATTERN...
-  local file=$1 pattern
-  shift
-  for pattern in "$@"; do grep -qE -e "$pattern" "$work/$file" || fail "no '$pattern' in: $(head -c 600 "$work/$file")"; done
-}
-refused() { # RC PATTERN ARGUMENTS...
-  local rc=0 want=$1 pattern=$2
-  shift 2
-  plan "$@" || rc=$?
-  [ "$rc" = "$want" ] || fail "plan $*: exit code $rc, not $want"
-  says err "$pattern"
-}
+. "$(dirname "$0")/plan.sh"
 
 plan --model llama3-70b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192 --top 3 || fail "search: $(cat "$work/err")"
 says out '^cluster dgx-h100: 64 x H100' '^ +1 ' '^ +3 ' 'within the'

@@ -6,15 +6,11 @@
 # cluster fail together with how many replicas; and both follow the map, the fabric and the plan.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/plan.sh"
 explain() { # NAME ARGUMENTS...
   local name=$1
   shift
   "$TRIREME" plan explain "$@" >"$work/$name" 2>"$work/err" || fail "explain $*: $(cat "$work/err")"
-}
-says() { # FILE PATTERN...
-  local file=$1 pattern
-  shift
-  for pattern in "$@"; do grep -qE -e "$pattern" "$work/$file" || fail "no '$pattern' in: $(head -c 600 "$work/$file")"; done
 }
 
 # 32 hosts of 4 below leaves of 8 hosts, 4 to 1 above them; every kind of part fails.

@@ -6,19 +6,7 @@
 # memory is what `trireme train --json` says, pipelines wait as their schedule says; what cannot be predicted is refused by name.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-plan() { "$TRIREME" plan "$@" >"$work/out" 2>"$work/err"; }
-says() { # FILE PATTERN...
-  local file=$1 pattern
-  shift
-  for pattern in "$@"; do grep -qE -e "$pattern" "$work/$file" || fail "no '$pattern' in: $(head -c 600 "$work/$file")"; done
-}
-refused() { # RC PATTERN ARGUMENTS...
-  local rc=0 want=$1 pattern=$2
-  shift 2
-  plan "$@" || rc=$?
-  [ "$rc" = "$want" ] || fail "plan $*: exit code $rc, not $want"
-  says err "$pattern"
-}
+. "$(dirname "$0")/plan.sh"
 
 # Each call of a forward pass takes 1 ms, of a backward pass 2 ms, an updated element 1 us, and nothing else anything.
 cat >"$work/device.yaml" <<'END'
