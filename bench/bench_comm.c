@@ -2,14 +2,16 @@
 // Collectives on one machine against MPI in one run: all-reduce, reduce-scatter, all-gather and all-to-all of floats, 8 bytes
 // to 128 MiB, on 2, 4 and 8 ranks.
 //
-//   bench_comm [--least] [LARGEST [ROUNDS [RANKS ...]]]       default: 128Mi 3 2 4 8
+//   bench_comm [--least] [--first] [LARGEST [ROUNDS [RANKS ...]]]       default: 128Mi 3 2 4 8
 //
 // Ours with buffers in the arena, as they come and in place, and with private ones in place where there is such a thing; the
 // peers (comm_peer.c, one for each MPI that was found when this was built) with their default settings, out of place and in
 // place. Of buffers in the arena as they come only all-reduce is in place. Rounds of ours and theirs alternate; buffers are
 // rewritten by their owners before each repetition, a time is the slowest rank's from a barrier on, and medians are over all
-// repetitions of all rounds. Before each round the machine is looked at for a moment: when others use more than a tenth of it,
-// that is said, as ratios then move; --least compares the least times instead of medians, of which others take less.
+// repetitions of all rounds. A barrier follows too: a rank that has ended would else look at its result and rewrite its buffer
+// in the time of one that shares its core. Before each round the machine is looked at for a moment: when others use more than a tenth of it,
+// that is said, as ratios then move; --least compares the least times instead of medians, of which others take less. --first
+// leaves out all peers but the first: of ranks that share cores, one of MPICH's operations takes milliseconds.
 //
 // The last columns are the marks that a healthy machine should reach; exit code 9 when one is missed.
 #include "comm_peer.h"
@@ -43,7 +45,7 @@ typedef enum way {
 typedef struct peer_program {
   const char *program, *start, *crowded;
 } peer_program;
-static const peer_program peers[] = {TRIREME_COMM_PEERS{NULL, NULL, NULL}};
+static peer_program peers[] = {TRIREME_COMM_PEERS{NULL, NULL, NULL}};
 
 typedef struct times {
   int n;
@@ -104,6 +106,7 @@ static tr_status measure(const own_rank *r, peer_op op, int size, times *out) {
     const int64_t begin = tr_clock_ns();
     TR_TRY(call(r, op, n));
     if (i >= 0) seconds[i] = (float)((double)(tr_clock_ns() - begin) * 1e-9);
+    TR_TRY(tr_group_barrier(r->world));
     if (!peer_check(op, result_of(r, op, n), n, r->rank, r->size, i + PEER_WARM))
       return tr_error(TR_ERR_VERIFY, "a wrong result of operation %d, %zu bytes", (int)op, peer_size(size));
   }
@@ -305,16 +308,23 @@ static tr_status run(bench *b, int *missed) {
 // ---- arguments
 
 static tr_status usage(void) {
-  return tr_error(TR_ERR_USAGE, "usage: bench_comm [--least] [LARGEST 8..128Mi [ROUNDS 3..%d [RANKS 2..%d ...]]]",
+  return tr_error(TR_ERR_USAGE,
+                  "usage: bench_comm [--least] [--first] [LARGEST 8..128Mi [ROUNDS 3..%d [RANKS 2..%d ...]]]",
                   ROUNDS_MOST, RANKS_MOST);
 }
 
-// Takes --least out of them.
+// Takes --least and --first out of them.
 static void read_flags(int *argc, char **argv, bench *b) {
-  if (*argc < 2 || strcmp(argv[1], "--least") != 0) return;
-  b->least = 1;
-  for (int i = 2; i < *argc; i++) argv[i - 1] = argv[i];
-  --*argc;
+  while (*argc > 1 && strncmp(argv[1], "--", 2) == 0) {
+    if (strcmp(argv[1], "--least") == 0)
+      b->least = 1;
+    else if (strcmp(argv[1], "--first") == 0 && peers[0].program)
+      peers[1] = (peer_program){NULL, NULL, NULL};
+    else
+      return; // no count of bytes: refused with the usage
+    for (int i = 2; i < *argc; i++) argv[i - 1] = argv[i];
+    --*argc;
+  }
 }
 
 static tr_status read_arguments(int argc, char **argv, bench *b) {
