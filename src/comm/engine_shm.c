@@ -76,23 +76,30 @@ static void fill(tr_request *r, tr__record *record) {
 }
 
 // Others have the lines of the next record from its last use. Stores now bring as many here as the next operation needs if it
-// is like this one: while we wait, not when it is urgent.
-static void own_next_lines(const tr_request *r) {
+// is like this one, of nbyte bytes of payload: while we wait, not when it is urgent.
+static void own_next_lines(const tr_request *r, size_t nbyte) {
   enum { CACHE_LINE = 64 };
   const tr_group *g = r->group;
   if (r->seq + 1 != g->next || tr__ahead(r->seq + 1, g->all_ended) >= TR__RING) return; // already posted, or in use
   tr__record *next = &ring_of(g, g->index)->record[(r->seq + 1) % TR__RING];
   next->call.kind = TR__NONE;
-  for (size_t at = CACHE_LINE; is_inline(r) && at < sizeof *next - sizeof next->payload + r->nbyte; at += CACHE_LINE)
+  for (size_t at = CACHE_LINE; at < sizeof *next - sizeof next->payload + nbyte; at += CACHE_LINE)
     ((char *)next)[at] = 0;
+}
+
+static size_t inline_in(const tr_request *r, char *payload) {
+  if (collectives[r->kind]->inline_in) return collectives[r->kind]->inline_in(r, payload);
+  tr__shm_copy(payload, r->src, r->nbyte);
+  return r->nbyte;
 }
 
 static void post(tr_request *r) {
   tr_group *g = r->group;
   tr__record *record = record_of(r, g->index);
   record->call = tr__call_of(r);
+  size_t nbyte = 0; // of the payload
   if (is_inline(r)) {
-    if (contributes(r)) tr__shm_copy((char *)record->payload, r->src, r->nbyte);
+    if (contributes(r)) nbyte = inline_in(r, (char *)record->payload);
   } else {
     (collectives[r->kind]->post ? collectives[r->kind]->post : fill)(r, record);
     record->reads = collectives[r->kind]->pull && (uint32_t)tr__group_readable(g);
@@ -102,7 +109,7 @@ static void post(tr_request *r) {
     atomic_store_explicit(&record->finished, 0, memory_order_relaxed);
   }
   atomic_store_explicit(&record->ready, tr__tag(g->epoch, r->seq), memory_order_release);
-  own_next_lines(r);
+  own_next_lines(r, nbyte);
   tr__worked(g->comm);
   tr__hook(g->comm, r->kind, TR__AT_READY);
 }

@@ -16,7 +16,8 @@ typedef struct tr__collective {
   int only_root;                                   // only the root contributes
   void (*post)(tr_request *r, tr__record *record); // optional: instead of the payload and places that all post
   tr_status (*check)(tr_request *r);               // optional: more that must agree, once all records are there
-  void (*combine)(tr_request *r);                  // inline: from all payloads to dst
+  size_t (*inline_in)(const tr_request *r, char *payload); // optional: instead of the contribution; returns its bytes
+  void (*combine)(tr_request *r);                          // inline: from all payloads to dst
   int (*direct)(const tr_request *r);        // do buffers lie where the direct path needs them? Equal on all ranks
   tr__pace (*work)(tr_request *r);           // direct: one bounded piece
   tr__pace (*pull)(tr_request *r);           // optional: the same where others' own memory can be read,
