@@ -229,7 +229,14 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 typedef struct tr_schedule tr_schedule;
 tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
                                     const int *chunk_piece, const tr_step_options *options, tr_program *out);
-// All ranks' programs without a model, in one walk: out[p].
+// The same for all ranks, whose lists are walked once instead of once per rank. A walk refers to its schedule; ranks may be built in
+// any order, one after the other.
+typedef struct tr_walk tr_walk;
+tr_status tr_walk_create(const tr_schedule *schedule, tr_walk **out);
+void tr_walk_destroy(tr_walk *walk); // NULL allowed
+tr_status tr_program_build_rank(tr_walk *walk, int rank, const tr_step_model *model, const int *chunk_piece,
+                                const tr_step_options *options, tr_program *out);
+// All ranks' programs without a model: out[p].
 tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out);
 // Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
 // ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is read before it is written or
