@@ -8,12 +8,12 @@
 static const uint8_t role[] = {TR_ROLE_LOSS, TR_ROLE_SQUARES, TR_ROLE_TIED, TR_ROLE_GRADIENT};
 enum { ROLES = sizeof role, COPIES = ROLES - 1 }; // the last: of the gradients of two copies
 
-// Where one stream is all of a rank's communication, copies that met in it would hold up the messages behind.
+// Of map `both`, a rank has two chunks, one of each direction. Where one stream is all of a rank's communication, copies that met
+// in it would hold up the messages behind.
 static int has_copies(const tr__sim_graph *g, int rank) {
   const tr_program *program = g->program[rank];
-  int both = 0;
-  for (int c = 0; c < program->nchunk; c++) both |= program->chunk[c].direction;
-  return both && !g->costs->one_stream;
+  return program->nchunk == 2 && (program->chunk[0].direction || program->chunk[1].direction) &&
+         !g->costs->one_stream;
 }
 
 static int role_of(const tr__sim_graph *g, uint32_t i) {

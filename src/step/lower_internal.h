@@ -42,8 +42,8 @@ typedef struct tr__message {
   int32_t microbatch;
   uint16_t stage; // whose boundary it crosses, and what it is, as in tr_ring
   uint8_t role, direction;
-  uint16_t ring;
   int16_t slot;
+  int32_t ring;
 } tr__message;
 
 typedef struct tr__arrivals {

@@ -66,7 +66,7 @@ static tr_status list_halves(tr__lowering *low, const tr_schedule *s) {
 static void find_rings(const tr__lowering *low) {
   for (uint32_t i = 0; i < low->nmessage; i++) {
     tr__message *m = &low->message[i];
-    m->ring = (uint16_t)tr__lower_ring(low->program, m->stage, m->role, m->direction);
+    m->ring = tr__lower_ring(low->program, m->stage, m->role, m->direction);
   }
 }
 

@@ -75,12 +75,12 @@ typedef struct tr_op {
   uint32_t piece_begin, piece_end; // executed ascending by F, descending by B, I, W
   int32_t peer, group;             // peer: rank of the pipeline; group: number of a mesh axis
   uint16_t chunk;                  // of this rank's chunks (tr_program.chunk)
-  uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
+  uint16_t back_stage;             // X and pairs: the backward half
+  int32_t ring;                    // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
   // Slots of the chunk's rings; -1: none. For activations, entering and leaving; for gradients, entering (of what left) and
   // leaving (of what entered). SEND and RECV: slot_in.
   int16_t slot_in, slot_out, slot_din, slot_dout;
-  uint16_t back_stage; // X and pairs: the backward half
-  int32_t back_microbatch;
+  int32_t back_microbatch;           // X and pairs
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
