@@ -195,31 +195,40 @@ static tr_status check_options(const tr_saver_options *o) {
   return TR_OK;
 }
 
-// Give every tensor of this writer its place (NULL: only count), and return the bytes of all.
+// Neighbours [begin, end) of one writer go behind the `nbyte` bytes that it has, each to its place (NULL: they are only counted).
+// Returns the bytes of all.
+static size_t lay_out_run(const tr__plan *plan, size_t begin, size_t end, size_t nbyte, size_t *place) {
+  const tr__plan_tensor *t = plan->tensor, *last = &t[end - 1];
+  const size_t first = nbyte + (size_t)(t[begin].offset % TR__PART_ALIGN);
+  for (size_t i = begin; place && i < end; i++) place[i] = first + (size_t)(t[i].offset - t[begin].offset);
+  const size_t over = first + (size_t)(last->offset + last->nbyte - t[begin].offset);
+  return (over + TR__PART_ALIGN - 1) / TR__PART_ALIGN * TR__PART_ALIGN;
+}
+
 static size_t lay_out(const tr__plan *plan, int writer, size_t *place) {
   size_t nbyte = 0, begin, end;
   for (size_t f = 0; f < plan->nfile; f++) {
     end = plan->file[f].first;
-    while (tr__plan_next_run(plan, f, writer, &begin, &end)) {
-      size_t first = nbyte + (size_t)(plan->tensor[begin].offset % TR__PART_ALIGN);
-      for (size_t i = begin; place && i < end; i++)
-        place[i] = first + (size_t)(plan->tensor[i].offset - plan->tensor[begin].offset);
-      size_t last =
-          first + (size_t)(plan->tensor[end - 1].offset + plan->tensor[end - 1].nbyte - plan->tensor[begin].offset);
-      nbyte = (last + TR__PART_ALIGN - 1) / TR__PART_ALIGN * TR__PART_ALIGN;
-    }
+    while (tr__plan_next_run(plan, f, writer, &begin, &end)) nbyte = lay_out_run(plan, begin, end, nbyte, place);
   }
   return nbyte;
 }
 
-size_t tr_saver_bytes(const tr_saver_options *options) {
+void tr_saver_bytes(const tr_saver_options *options, size_t *each) {
   tr__plan plan;
+  for (int w = 0; w < options->nwriter; w++) each[w] = 0;
   if (!options->background || check_options(options) < 0 ||
       tr__plan_make(options->file, options->nfile, options->nwriter, options->side, options->held, &plan) < 0)
-    return 0;
-  size_t nbyte = lay_out(&plan, options->writer, NULL);
+    return;
+  for (size_t f = 0; f < plan.nfile; f++) {
+    const size_t last = plan.file[f].first + plan.file[f].ntensor;
+    for (size_t begin = plan.file[f].first, end; begin < last; begin = end) {
+      size_t *nbyte = &each[plan.tensor[begin].owner];
+      for (end = begin; end < last && plan.tensor[end].owner == plan.tensor[begin].owner;) end++;
+      *nbyte = lay_out_run(&plan, begin, end, *nbyte, NULL);
+    }
+  }
   tr__plan_free(&plan);
-  return nbyte;
 }
 
 static tr_status take_buffer(tr_saver *s) {

@@ -155,6 +155,15 @@ static void map_pages(const tr_group *g) {
   }
 }
 
+// Each of the first TR__RING transfers of a channel uses an entry that none has used yet. Of all channels of a group only a few are
+// ever used, so the others get no pages.
+void tr_group_expect(const tr_group *g, int peer) {
+  const int own = g->ranks[g->index], other = g->ranks[peer];
+  if (g->engine != &tr__engine_shm || own == other) return;
+  tr_memory_map_pages(tr__channel_of(g->comm->job, g->slot, own, other), sizeof(tr__channel));
+  tr_memory_map_pages(tr__channel_of(g->comm->job, g->slot, other, own), sizeof(tr__channel));
+}
+
 // One block: the group, then its arrays.
 static tr_group *allocate(tr_comm *comm, const int *ranks, int n, const char *name) {
   size_t count = (size_t)n;

@@ -61,6 +61,7 @@ tr_status tr__rings_bind(tr_run *run, tr_arena *shared) {
       if (!bound->message) return TR_ERR_MEMORY;
       memset(bound->message, 0, (size_t)ring->slots * sizes.message);
       bound->values = bound->message + HEADER;
+      tr_group_expect(run->options.pp, ring->peer);
     }
     if (sizes.values) {
       bound->values_stride = sizes.values;

@@ -104,7 +104,7 @@ static tr_status check_message(const tr__sim_graph *g, int rank, uint32_t i) {
   const tr_program *program = g->program[rank];
   const tr_op *op = &program->op[i];
   if (!tr__sim_is_message(op)) return TR_OK;
-  if (op->lane != TR_LANE_COMM || op->ring >= program->nring)
+  if (op->lane != TR_LANE_COMM || op->ring < 0 || op->ring >= program->nring)
     return tr_error(TR_ERR_PLAN, "rank %d: operation %u (%s) is not in the communication lane with one of %d rings",
                     rank, i, tr_op_name((tr_op_kind)op->kind), program->nring);
   const int peer = program->ring[op->ring].peer;
@@ -139,16 +139,51 @@ static tr_status add_queues(tr__sim_graph *g) {
 
 // ---- messages
 
-// The number of the ring at the other end of a channel, TR__SIM_NONE if there is none.
-static uint32_t other_end(const tr__sim_graph *g, int rank, const tr_ring *ring) {
-  const tr_program *peer = g->program[ring->peer];
-  for (int h = 0; h < peer->nring; h++) {
-    const tr_ring *other = &peer->ring[h];
-    if (other->peer == rank && other->stage == ring->stage && other->role == ring->role &&
-        other->direction == ring->direction)
-      return g->ring_base[ring->peer] + (uint32_t)h;
+// All rings by who has them, at whose other end they are, and what crosses them: a hash table.
+typedef struct ring_entry {
+  uint32_t number; // TR__SIM_NONE: not used
+  int32_t rank;
+} ring_entry;
+
+typedef struct ring_table {
+  ring_entry *entry;
+  uint64_t mask;
+} ring_table;
+
+// The entry of the ring that `rank` has for `peer`, or the free one where it would be.
+static ring_entry *ring_at(const tr__sim_graph *g, const ring_table *table, int rank, int peer, const tr_ring *like) {
+  uint64_t key = (uint64_t)rank * (uint64_t)g->p + (uint64_t)peer;
+  key = (key << 18 | (uint64_t)like->stage << 2 | (uint64_t)(like->role == TR_ROLE_ACTIVATION) << 1 |
+         (uint64_t)(like->direction & 1)) *
+        UINT64_C(0x9e3779b97f4a7c15);
+  for (uint64_t at = key >> 20;; at++) {
+    ring_entry *entry = &table->entry[at & table->mask];
+    if (entry->number == TR__SIM_NONE) return entry;
+    const tr_ring *ring = &g->program[entry->rank]->ring[entry->number - g->ring_base[entry->rank]];
+    if (entry->rank == rank && ring->peer == peer && ring->stage == like->stage && ring->role == like->role &&
+        ring->direction == like->direction)
+      return entry;
   }
-  return TR__SIM_NONE;
+}
+
+static tr_status make_table(const tr__sim_graph *g, ring_table *out) {
+  uint64_t n = 16;
+  while (n < 2 * (uint64_t)g->ring_base[g->p]) n *= 2;
+  *out = (ring_table){malloc(sizeof *out->entry * n), n - 1};
+  if (!out->entry) return no_memory(g->n);
+  for (uint64_t i = 0; i < n; i++) out->entry[i] = (ring_entry){TR__SIM_NONE, -1};
+  for (int r = 0; r < g->p; r++)
+    for (int h = 0; h < g->program[r]->nring; h++) {
+      const tr_ring *ring = &g->program[r]->ring[h];
+      ring_entry *entry = ring_at(g, out, r, ring->peer, ring);
+      if (entry->number == TR__SIM_NONE) *entry = (ring_entry){g->ring_base[r] + (uint32_t)h, r};
+    }
+  return TR_OK;
+}
+
+// The number of the ring at the other end of a channel, TR__SIM_NONE if there is none.
+static uint32_t other_end(const tr__sim_graph *g, const ring_table *table, int rank, const tr_ring *ring) {
+  return ring_at(g, table, ring->peer, rank, ring)->number;
 }
 
 static const char *role_name(const tr_ring *ring) {
@@ -174,7 +209,7 @@ static tr_status join(tr__sim_graph *g, uint32_t send, uint32_t recv) {
 }
 
 // at[i]: the next RECV of ring i that has no SEND yet; they are chained by `chain`, an entry per operation.
-static tr_status pair_messages(tr__sim_graph *g, uint32_t *at, uint32_t *chain) {
+static tr_status pair_messages(tr__sim_graph *g, const ring_table *table, uint32_t *at, uint32_t *chain) {
   for (uint32_t i = 0; i < g->ring_base[g->p]; i++) at[i] = TR__SIM_NONE;
   for (uint32_t i = g->n; i-- > 0;) {
     const tr_op *op = tr__sim_op(g, i);
@@ -187,7 +222,7 @@ static tr_status pair_messages(tr__sim_graph *g, uint32_t *at, uint32_t *chain) 
     const tr_op *op = tr__sim_op(g, i);
     const int rank = g->node[i].rank;
     if (op->kind != TR_OP_SEND) continue;
-    const uint32_t end = other_end(g, rank, &g->program[rank]->ring[op->ring]);
+    const uint32_t end = other_end(g, table, rank, &g->program[rank]->ring[op->ring]);
     const uint32_t recv = end == TR__SIM_NONE ? TR__SIM_NONE : at[end];
     TR_TRY(join(g, i, recv));
     at[end] = chain[recv];
@@ -207,9 +242,12 @@ static tr_status pair_messages(tr__sim_graph *g, uint32_t *at, uint32_t *chain) 
 static tr_status add_messages(tr__sim_graph *g) {
   uint32_t *at = malloc(sizeof *at * ((size_t)g->ring_base[g->p] + 1));
   uint32_t *chain = malloc(sizeof *chain * ((size_t)g->n + 1));
-  tr_status status = at && chain ? pair_messages(g, at, chain) : no_memory(g->n);
+  ring_table table = {0};
+  tr_status status = at && chain ? make_table(g, &table) : no_memory(g->n);
+  if (status == TR_OK) status = pair_messages(g, &table, at, chain);
   free(at);
   free(chain);
+  free(table.entry);
   return status;
 }
 

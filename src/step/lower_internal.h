@@ -42,8 +42,8 @@ typedef struct tr__message {
   int32_t microbatch;
   uint16_t stage; // whose boundary it crosses, and what it is, as in tr_ring
   uint8_t role, direction;
-  uint16_t ring;
   int16_t slot;
+  int32_t ring;
 } tr__message;
 
 typedef struct tr__arrivals {
@@ -106,8 +106,9 @@ int tr__lower_unit_piece(const tr_program *program, const tr_step_model *model, 
 
 // One pass, or the two of an X; returns how many.
 int tr__pass_halves(const tr_pass *pass, tr_pass half[2]);
-// Walks all ranks' lists. `known` counts passes of `observer`, and only its messages are kept; -1: everybody's, without `known`.
-tr_status tr__walk(const tr_schedule *schedule, int observer, tr__arrivals *out);
+// Walks all ranks' lists, for the messages to `width` ranks from `first` on; 0: to all, without `known`.
+tr_status tr__walk(const tr_schedule *schedule, int first, int width, tr__arrivals *out);
+void tr__arrivals_free(tr__arrivals *arrivals);
 
 // ---- lower_slots.c
 

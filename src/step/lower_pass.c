@@ -38,7 +38,7 @@ static tr_op new_message(const tr__lowering *low, tr_op_kind kind, int ring, int
   op.role = r->role;
   op.stage = r->stage;
   op.peer = r->peer;
-  op.ring = (uint16_t)ring;
+  op.ring = ring;
   op.chunk = (uint16_t)chunk;
   op.microbatch = microbatch;
   op.slot_in = (int16_t)slot;

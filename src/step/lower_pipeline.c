@@ -66,7 +66,7 @@ static tr_status list_halves(tr__lowering *low, const tr_schedule *s) {
 static void find_rings(const tr__lowering *low) {
   for (uint32_t i = 0; i < low->nmessage; i++) {
     tr__message *m = &low->message[i];
-    m->ring = (uint16_t)tr__lower_ring(low->program, m->stage, m->role, m->direction);
+    m->ring = tr__lower_ring(low->program, m->stage, m->role, m->direction);
   }
 }
 
@@ -93,11 +93,6 @@ static tr_status build_rank(const tr_schedule *s, int rank, const tr__arrivals *
   return tr__lower_finish(&low, lower_rank(&low, s, rank, chunk_piece), out);
 }
 
-static void free_arrivals(const tr__arrivals *arrivals) {
-  free(arrivals->begin);
-  free(arrivals->message);
-}
-
 static tr_status check_rank(const tr_schedule *s, int rank) {
   if (rank >= 0 && rank < s->p) return TR_OK;
   return tr_error(TR_ERR_PLAN, "rank %d is not of a pipeline of %d ranks", rank, s->p);
@@ -108,21 +103,53 @@ tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const
   tr__arrivals arrivals;
   TR_TRY(tr_schedule_check(schedule));
   TR_TRY(check_rank(schedule, rank));
-  TR_TRY(tr__walk(schedule, rank, &arrivals));
+  TR_TRY(tr__walk(schedule, rank, 1, &arrivals));
   tr_status status = build_rank(schedule, rank, &arrivals, model, chunk_piece, model ? options : &no_options, out);
-  free_arrivals(&arrivals);
+  tr__arrivals_free(&arrivals);
   return status;
+}
+
+// ---- all ranks
+
+struct tr_walk {
+  const tr_schedule *schedule;
+  tr__arrivals arrivals;
+};
+
+tr_status tr_walk_create(const tr_schedule *schedule, tr_walk **out) {
+  TR_TRY(tr_schedule_check(schedule));
+  tr_walk *walk = malloc(sizeof *walk);
+  if (!walk) return tr_error(TR_ERR_MEMORY, "no memory to lower schedule %s", schedule->name);
+  walk->schedule = schedule;
+  tr_status status = tr__walk(schedule, 0, schedule->p, &walk->arrivals);
+  if (status < 0)
+    free(walk);
+  else
+    *out = walk;
+  return status;
+}
+
+void tr_walk_destroy(tr_walk *walk) {
+  if (!walk) return;
+  tr__arrivals_free(&walk->arrivals);
+  free(walk);
+}
+
+tr_status tr_program_build_rank(tr_walk *walk, int rank, const tr_step_model *model, const int *chunk_piece,
+                                const tr_step_options *options, tr_program *out) {
+  TR_TRY(check_rank(walk->schedule, rank));
+  return build_rank(walk->schedule, rank, &walk->arrivals, model, chunk_piece, options, out);
 }
 
 tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out) {
   tr__arrivals arrivals;
   TR_TRY(tr_schedule_check(schedule));
-  TR_TRY(tr__walk(schedule, -1, &arrivals));
+  TR_TRY(tr__walk(schedule, 0, 0, &arrivals));
   tr_status status = TR_OK;
   for (int r = 0; r < schedule->p && status == TR_OK; r++) {
     status = build_rank(schedule, r, &arrivals, NULL, NULL, &no_options, &out[r]);
     for (; status < 0 && r > 0; r--) tr_program_destroy(&out[r - 1]);
   }
-  free_arrivals(&arrivals);
+  tr__arrivals_free(&arrivals);
   return status;
 }

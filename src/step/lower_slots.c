@@ -14,17 +14,31 @@ enum { SPARE = 2, LEAVING = 2 };
 
 // ---- chunks and rings
 
+// Chunks ascend by stage.
 int tr__lower_chunk(const tr_program *program, int stage, int direction) {
-  for (int c = 0; c < program->nchunk; c++)
-    if (program->chunk[c].stage == stage && program->chunk[c].direction == direction) return c;
-  return -1;
+  const tr_chunk *chunk = program->chunk;
+  int c = 0;
+  for (int end = program->nchunk; c < end;) {
+    const int middle = (c + end) / 2;
+    if (chunk[middle].stage < stage)
+      c = middle + 1;
+    else
+      end = middle;
+  }
+  while (c < program->nchunk && chunk[c].stage == stage && chunk[c].direction != direction) c++;
+  return c < program->nchunk && chunk[c].stage == stage ? c : -1;
 }
 
+// The chunk in front of the boundary has it, or the one behind.
 int tr__lower_ring(const tr_program *program, int stage, int role, int direction) {
-  for (int r = 0; r < program->nring; r++)
-    if (program->ring[r].stage == stage && program->ring[r].role == role && program->ring[r].direction == direction)
-      return r;
-  return -1;
+  const int front = tr__lower_chunk(program, stage, direction), forward = role == TR_ROLE_ACTIVATION;
+  const int behind = front < 0 ? tr__lower_chunk(program, stage + 1, direction) : -1;
+  int r = -1;
+  if (front >= 0) r = forward ? program->chunk[front].ring_out : program->chunk[front].ring_din;
+  if (behind >= 0) r = forward ? program->chunk[behind].ring_in : program->chunk[behind].ring_dout;
+  if (r < 0 || r >= program->nring) return -1;
+  const tr_ring *ring = &program->ring[r];
+  return ring->stage == stage && ring->role == role && ring->direction == direction ? r : -1;
 }
 
 // The ring behind `stage` on the side of this rank, which has a chunk next to it; `other` is the stage beyond.

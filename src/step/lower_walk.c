@@ -7,18 +7,25 @@
 // ever, even if nothing holds a message that has not been received.
 //
 // Beside the place in that order, which is one of many, goes what holds in all of them: how many passes of the receiver have
-// surely ended before a message is sent, because the pass that makes it depends on them. It is handed on with every message.
+// surely ended before a message is sent, because the pass that makes it depends on them. Every rank has such a number for each
+// receiver, hands them on with every message, and takes the larger of its own and those that come: passes x receivers steps.
 #include "step/lower_internal.h"
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct walk {
   const tr_schedule *schedule;
-  int observer;
-  uint32_t *next;    // [p] passes taken
-  uint32_t *known;   // [p] passes of the observer that have ended before the rank goes on
-  uint32_t *made[2]; // [S][m] activations and gradients: 1 + `known` of who made it, 0: not there yet
-  uint32_t *filled;  // [p] messages so far
-  uint64_t *awake;   // [p] bits: ranks whose next pass may have what it needs
+  int first, width; // receivers: ranks `first` .. `first` + `width` - 1; 0: all, of whom nothing is counted
+  uint32_t *next;   // [p] passes taken
+  uint32_t *known;  // [p][width] passes of each receiver that have ended before the rank goes on
+  // [S][m] activations and gradients: 0: not there; 1 + where in `handed` is what its maker knew.
+  uint32_t *made[2];
+  uint32_t *handed; // [nhanded][width] on their way; each is taken once
+  uint32_t *unused; // [nunused] places in it that are free again
+  uint32_t nhanded, room, nunused;
+  uint32_t *filled; // [p] messages so far
+  uint64_t *awake;  // [p] bits: ranks whose next pass may have what it needs
+  int failed;
   tr__arrivals *out;
 } walk;
 
@@ -37,7 +44,7 @@ static size_t cell(const tr_schedule *s, int stage, int microbatch) {
 static int is_backward(const tr_pass *half) { return half->kind == TR_OP_B || half->kind == TR_OP_I; }
 
 // What a pass waits for from another stage; NULL: nothing.
-static const uint32_t *input_of(const walk *w, const tr_pass *half) {
+static uint32_t *input_of(const walk *w, const tr_pass *half) {
   const tr_schedule *s = w->schedule;
   if (half->kind == TR_OP_F && half->stage > 0) return &w->made[0][cell(s, half->stage - 1, half->microbatch)];
   if (is_backward(half) && half->stage + 1 < s->S) return &w->made[1][cell(s, half->stage + 1, half->microbatch)];
@@ -58,16 +65,62 @@ static int receiver_of(const tr_schedule *s, const tr_pass *half, int rank) {
 
 static void wake(walk *w, int rank) { w->awake[rank / 64] |= UINT64_C(1) << rank % 64; }
 
+// ---- what is known of receivers
+
+static uint32_t *known_by(const walk *w, int rank) { return w->known + (size_t)rank * (size_t)w->width; }
+static uint32_t *handed_at(const walk *w, uint32_t place) { return w->handed + (size_t)place * (size_t)w->width; }
+
+static int is_receiver(const walk *w, int rank) {
+  return w->width == 0 || (rank >= w->first && rank < w->first + w->width);
+}
+
+static void know(const walk *w, int rank, uint32_t passes) {
+  if (w->width > 0 && is_receiver(w, rank)) known_by(w, rank)[rank - w->first] = passes;
+}
+
+static int grow(walk *w) {
+  const uint32_t room = w->room ? 2 * w->room : 64;
+  uint32_t *handed = realloc(w->handed, sizeof *handed * room * (size_t)w->width);
+  if (handed) w->handed = handed;
+  uint32_t *unused = handed ? realloc(w->unused, sizeof *unused * room) : NULL;
+  if (!unused) return 0;
+  w->unused = unused;
+  w->room = room;
+  return 1;
+}
+
+// Returns what `made` says of it.
+static uint32_t hand_on(walk *w, int rank) {
+  if (w->width == 0) return 1;
+  if (w->nunused == 0 && w->nhanded == w->room && !grow(w)) {
+    w->failed = 1;
+    return 0;
+  }
+  const uint32_t place = w->nunused ? w->unused[--w->nunused] : w->nhanded++;
+  memcpy(handed_at(w, place), known_by(w, rank), sizeof *w->known * (size_t)w->width);
+  return 1 + place;
+}
+
+static void learn(walk *w, int rank, uint32_t made) {
+  if (w->width == 0) return;
+  uint32_t *own = known_by(w, rank);
+  const uint32_t *theirs = handed_at(w, made - 1);
+  for (int r = 0; r < w->width; r++) own[r] = theirs[r] > own[r] ? theirs[r] : own[r];
+  w->unused[w->nunused++] = made - 1;
+}
+
+// ---- passes
+
 static void make(walk *w, int rank, const tr_pass *half) {
   const tr_schedule *s = w->schedule;
   int forward = half->kind == TR_OP_F, peer = receiver_of(s, half, rank);
   if (output_of(s, half) < 0) return;
   wake(w, tr_schedule_rank(s, output_of(s, half), half->microbatch));
-  w->made[!forward][cell(s, half->stage, half->microbatch)] = 1 + w->known[rank];
-  if (peer < 0 || (w->observer >= 0 && peer != w->observer)) return;
+  w->made[!forward][cell(s, half->stage, half->microbatch)] = hand_on(w, rank);
+  if (peer < 0 || !is_receiver(w, peer)) return;
   w->out->message[w->out->begin[peer] + w->filled[peer]++] =
       (tr__message){.before = w->next[peer],
-                    .known = w->known[rank],
+                    .known = w->width ? known_by(w, rank)[peer - w->first] : 0,
                     .microbatch = half->microbatch,
                     .stage = (uint16_t)(forward ? half->stage : half->stage - 1),
                     .role = forward ? TR_ROLE_ACTIVATION : TR_ROLE_DERIVATIVE,
@@ -86,23 +139,23 @@ static int take(walk *w, int rank) {
   }
   for (int h = 0; h < n; h++) {
     const uint32_t *input = input_of(w, &half[h]);
-    if (input && *input - 1 > w->known[rank]) w->known[rank] = *input - 1;
+    if (input) learn(w, rank, *input);
   }
   w->next[rank]++;
-  // One half of an X may send before the other has ended.
-  if (rank == w->observer) w->known[rank] = w->next[rank] - (n == 2);
+  know(w, rank, w->next[rank] - (n == 2)); // one half of an X may send before the other has ended
   for (int h = 0; h < n; h++) make(w, rank, &half[h]);
-  if (rank == w->observer) w->known[rank] = w->next[rank];
+  know(w, rank, w->next[rank]);
   return 1;
 }
 
-static void count_messages(const tr_schedule *s, int observer, uint32_t *begin) {
+static void count_messages(const walk *w, uint32_t *begin) {
+  const tr_schedule *s = w->schedule;
   for (int r = 0; r < s->p; r++)
     for (uint32_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
       tr_pass half[2];
       for (int h = 0, n = tr__pass_halves(&s->pass[i], half); h < n; h++) {
         int peer = receiver_of(s, &half[h], r);
-        if (peer >= 0 && (observer < 0 || peer == observer)) begin[peer + 1]++;
+        if (peer >= 0 && is_receiver(w, peer)) begin[peer + 1]++;
       }
     }
   for (int r = 0; r < s->p; r++) begin[r + 1] += begin[r];
@@ -112,7 +165,7 @@ static void count_messages(const tr_schedule *s, int observer, uint32_t *begin) 
 static void walk_all(walk *w) {
   const int p = w->schedule->p;
   for (int r = 0; r < p; r++) wake(w, r);
-  for (int moved = 1; moved;) {
+  for (int moved = 1; moved && !w->failed;) {
     moved = 0;
     for (int r = 0; r < p; r++) {
       const uint64_t bit = UINT64_C(1) << r % 64;
@@ -128,27 +181,38 @@ static void walk_all(walk *w) {
   }
 }
 
-tr_status tr__walk(const tr_schedule *schedule, int observer, tr__arrivals *out) {
-  size_t p = (size_t)schedule->p, cells = (size_t)schedule->S * (size_t)schedule->m;
-  walk w = {.schedule = schedule, .observer = observer, .out = out};
-  w.next = calloc(3 * p + 2 * cells, sizeof *w.next);
-  w.awake = calloc(p / 64 + 1, sizeof *w.awake);
-  out->begin = calloc(p + 1, sizeof *out->begin);
-  out->message = NULL;
-  if (out->begin) count_messages(schedule, observer, out->begin);
-  if (out->begin) out->message = malloc(sizeof *out->message * ((size_t)out->begin[p] + 1));
-  if (w.next && w.awake && out->message) {
-    w.known = w.next + p;
-    w.filled = w.known + p;
-    w.made[0] = w.filled + p;
-    w.made[1] = w.made[0] + cells;
-    walk_all(&w);
-  }
-  int failed = !w.next || !w.awake || !out->message;
+static void prepare(walk *w) {
+  const tr_schedule *s = w->schedule;
+  size_t p = (size_t)s->p, cells = (size_t)s->S * (size_t)s->m, width = (size_t)w->width;
+  w->next = calloc((2 + width) * p + 2 * cells, sizeof *w->next);
+  w->awake = calloc(p / 64 + 1, sizeof *w->awake);
+  w->out->begin = calloc(p + 1, sizeof *w->out->begin);
+  if (w->out->begin) count_messages(w, w->out->begin);
+  if (w->out->begin) w->out->message = malloc(sizeof *w->out->message * ((size_t)w->out->begin[p] + 1));
+  w->failed = !w->next || !w->awake || !w->out->message;
+  if (w->failed) return;
+  w->filled = w->next + p;
+  w->known = w->filled + p;
+  w->made[0] = w->known + width * p;
+  w->made[1] = w->made[0] + cells;
+}
+
+tr_status tr__walk(const tr_schedule *schedule, int first, int width, tr__arrivals *out) {
+  walk w = {.schedule = schedule, .first = first, .width = width, .out = out};
+  *out = (tr__arrivals){0};
+  prepare(&w);
+  if (!w.failed) walk_all(&w);
   free(w.next);
   free(w.awake);
-  if (!failed) return TR_OK;
-  free(out->begin);
-  free(out->message);
+  free(w.handed);
+  free(w.unused);
+  if (!w.failed) return TR_OK;
+  tr__arrivals_free(out);
   return tr_error(TR_ERR_MEMORY, "no memory to lower schedule %s", schedule->name);
+}
+
+void tr__arrivals_free(tr__arrivals *arrivals) {
+  free(arrivals->begin);
+  free(arrivals->message);
+  *arrivals = (tr__arrivals){0};
 }

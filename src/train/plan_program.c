@@ -5,18 +5,19 @@
 #include "trireme/step/values.h"
 #include <stdlib.h>
 
-static tr_status lower(const tr_train_plan *plan, int place, tr_train_part *part, const tr_run_step_model *model) {
+// `walk` NULL: no pipeline.
+static tr_status lower(const tr_train_plan *plan, tr_walk *walk, int place, tr_train_part *part,
+                       const tr_run_step_model *model) {
   TR_TRY(tr_value_recompute_ranges(part->model, (tr_recompute)plan->config->memory.recompute, part->recompute,
                                    &part->step.nrecompute));
-  if (plan->schedule.p)
-    TR_TRY(tr_program_build_pipeline(&plan->schedule, place, &model->model, model->chunk_piece, &part->step,
-                                     &part->program));
+  if (walk)
+    TR_TRY(tr_program_build_rank(walk, place, &model->model, model->chunk_piece, &part->step, &part->program));
   else
     TR_TRY(tr_program_build(&model->model, &part->step, &part->program));
   return tr_program_check(&part->program, &model->model, &part->step);
 }
 
-static tr_status build(const tr_train_plan *plan, int place, tr_train_part *part) {
+static tr_status build(const tr_train_plan *plan, tr_walk *walk, int place, tr_train_part *part) {
   const size_t nunit = (size_t)tr_model_units(part->model);
   tr_run_step_model model;
   tr_program_destroy(&part->program);
@@ -25,7 +26,7 @@ static tr_status build(const tr_train_plan *plan, int place, tr_train_part *part
   part->step.recompute = part->recompute = malloc(sizeof *part->recompute * nunit);
   if (!part->recompute) return tr_error(TR_ERR_MEMORY, "no memory to plan %zu units", nunit);
   TR_TRY(tr_run_step_model_make(part->model, &part->layout, &model));
-  tr_status status = lower(plan, place, part, &model);
+  tr_status status = lower(plan, walk, place, part, &model);
   tr_run_step_model_free(&model);
   return status;
 }
@@ -48,8 +49,13 @@ tr_status tr__plan_program(tr_train_plan *plan) {
                                  .grad_sync = (tr_grad_sync)c->comm.grad_sync,
                                  .bucket_elements = c->comm.bucket / (int64_t)sizeof(float),
                                  .zero = ranks > 1 ? (int)c->parallel.zero : 0};
-  for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP]; r++) TR_TRY(build(plan, r, &plan->part[r]));
-  return plan->schedule.p ? check_together(plan) : TR_OK;
+  tr_walk *walk = NULL;
+  tr_status status = plan->schedule.p ? tr_walk_create(&plan->schedule, &walk) : TR_OK;
+  for (int r = 0; r < plan->mesh.degree[TR_AXIS_PP] && status == TR_OK; r++)
+    status = build(plan, walk, r, &plan->part[r]);
+  if (walk && status == TR_OK) status = check_together(plan);
+  tr_walk_destroy(walk);
+  return status;
 }
 
 int tr__part_splits(const tr_train_part *part) {

@@ -40,15 +40,15 @@ static size_t list_bytes(const saved_files *files) {
 
 tr_status tr__state_bytes(const tr_train_plan *plan, size_t *each, size_t *lists) {
   saved_files files;
+  tr_saver_options options;
   tr_status status = tr__saved_files_make(plan, NULL, &files);
-  for (int w = 0; w < (int)plan->config->run.ranks && status == TR_OK; w++) {
-    tr_saver_options options;
-    saver_options(plan, &files, w, &options);
+  if (status == TR_OK) {
+    saver_options(plan, &files, 0, &options);
     options.folder = "checkpoints"; // sizes depend neither on where nor on who
     options.job = 1;
-    each[w] = tr_saver_bytes(&options);
+    tr_saver_bytes(&options, each);
+    *lists = list_bytes(&files);
   }
-  if (status == TR_OK) *lists = list_bytes(&files);
   tr__saved_files_free(&files);
   return status;
 }

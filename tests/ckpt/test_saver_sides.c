@@ -52,7 +52,9 @@ static void sides_without_writers_are_refused(void **unused) {
     options.held = rows[i].held;
     assert_int_equal(tr_saver_create(&options, &saver), TR_ERR_USAGE);
     if (!strstr(tr_status_text(), rows[i].fragment)) fail_msg("'%s': %s", rows[i].fragment, tr_status_text());
-    assert_int_equal(tr_saver_bytes(&options), 0);
+    size_t each[2] = {1, 1};
+    tr_saver_bytes(&options, each);
+    assert_int_equal(each[0] + each[1], 0);
   }
   tr_saver_options options = options_of(s, &folder, 0, 2, 1);
   options.side = rows[0].side;

@@ -40,28 +40,30 @@ typedef struct job {
   part part[MOST_RANKS];
   const tr_program *program[MOST_RANKS];
   int64_t reduce, update;
+  int64_t waits, slower; // ticks that a sum takes rank 0 besides, of waiting; times that a piece takes rank 1
   tr_sim_result result;
 } job;
 
 static int64_t cost(void *user, int rank, uint32_t index, const tr_op *op) {
   const job *j = user;
+  const int64_t piece = rank == 1 && j->slower ? j->slower * PIECE_TICKS : PIECE_TICKS;
   (void)index;
   switch ((tr_op_kind)op->kind) {
   case TR_OP_F:
   case TR_OP_I:
-  case TR_OP_W: return PIECE_TICKS * (op->piece_end - op->piece_begin);
-  case TR_OP_B: return 2 * PIECE_TICKS * (op->piece_end - op->piece_begin);
+  case TR_OP_W: return piece * (op->piece_end - op->piece_begin);
+  case TR_OP_B: return 2 * piece * (op->piece_end - op->piece_begin);
   case TR_OP_REDUCE:
     if (op->role == TR_ROLE_SQUARES) return j->reduce * (rank + 1);
+    if (op->role == TR_ROLE_GRADIENT && rank == 0) return j->reduce + j->waits;
     return op->role == TR_ROLE_GRADIENT || op->role == TR_ROLE_TIED ? j->reduce : 0;
   case TR_OP_UPDATE: return j->update * (rank + 1);
   default: return 0;
   }
 }
 
-static void run(const tr_schedule_spec *spec, int dp, int ties, int64_t reduce, int64_t update, job *j) {
-  memset(j, 0, sizeof *j);
-  j->reduce = reduce, j->update = update;
+// Of a job with nothing in it but costs.
+static void run_costs(const tr_schedule_spec *spec, int dp, int ties, job *j) {
   if (tr_schedule_build(spec, &j->schedule) < 0) fail_msg("%s", tr_status_text());
   for (int r = 0; r < spec->p; r++) {
     make_part(&j->schedule, r, dp, ties, &j->part[r]);
@@ -69,6 +71,11 @@ static void run(const tr_schedule_spec *spec, int dp, int ties, int64_t reduce, 
   }
   const tr_sim_costs costs = {.op = cost, .user = j, .latency = 2};
   if (tr_sim_run(j->program, spec->p, &costs, &j->result) < 0) fail_msg("%s: %s", spec->name, tr_status_text());
+}
+
+static void run(const tr_schedule_spec *spec, int dp, int ties, int64_t reduce, int64_t update, job *j) {
+  *j = (job){.reduce = reduce, .update = update};
+  run_costs(spec, dp, ties, j);
 }
 
 static void finish(job *j) {
@@ -176,6 +183,35 @@ static void first_and_last_stage_meet(void **state) {
   finish(&j);
 }
 
+// Both copies of a stage have to be there; what the one that comes first took, waiting included, delays nobody.
+static void copies_of_a_stage_meet(void **state) {
+  (void)state;
+  static job j;
+  j = (job){.reduce = 7, .waits = 1000, .slower = 2};
+  run_costs(&(tr_schedule_spec){.name = "dualpipe", .p = 2, .m = 4}, 2, 0, &j);
+  int64_t last = 0, met = 0;
+  uint32_t k[2] = {0, 0};
+  for (;; k[0]++, k[1]++) {
+    const tr_op *op[2];
+    for (int r = 0; r < 2; r++) {
+      while (k[r] < j.program[r]->nop && j.program[r]->op[k[r]].role != TR_ROLE_GRADIENT) k[r]++;
+      op[r] = &j.program[r]->op[k[r]];
+    }
+    if (k[0] == j.program[0]->nop || k[1] == j.program[1]->nop) break;
+    const tr_sim_event *a = &j.result.event[0][k[0]], *b = &j.result.event[1][k[1]];
+    assert_int_equal(op[0]->unit_begin, op[1]->unit_begin);
+    assert_int_equal(a->end, b->end);
+    assert_int_equal(a->end, (a->begin > b->begin ? a->begin : b->begin) + 7);
+    last = a->end;
+    met++;
+  }
+  assert_int_equal(met, 2);
+  for (int r = 0; r < 2; r++) assert_int_equal(k[r], j.program[r]->nop);
+  assert_true(j.result.rank[0].busy < j.result.rank[1].busy);
+  assert_int_equal(time_of(&j, 0, TR_OP_NORM, TR_ROLE_NONE, 0), last + 7); // the squares' sum takes rank 0 as long
+  finish(&j);
+}
+
 // ---- pairs of passes whose middle piece exchanges
 
 enum { MIDDLE = 1 };
@@ -246,6 +282,7 @@ int main(void) {
       cmocka_unit_test(pairs_are_no_slower_than_whole_ones),
       cmocka_unit_test(ranks_meet_before_the_norm),
       cmocka_unit_test(first_and_last_stage_meet),
+      cmocka_unit_test(copies_of_a_stage_meet),
       cmocka_unit_test(exchanges_are_beside_the_other_half),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

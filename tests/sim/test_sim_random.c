@@ -379,6 +379,23 @@ static void a_million_operations(void **state) {
 }
 
 // Rank r of replica d is rank d p + r of one large job.
+// Ranks with as many chunks as numbers of stages allow, and four rings a chunk.
+static void as_many_chunks_as_there_can_be(void **state) {
+  (void)state;
+  static const int64_t row[1][TR_OP_KIND_COUNT] = {{[TR_OP_F] = 1, [TR_OP_B] = 2}};
+  const tr_sim_costs costs = {.nstage = 1, .stage = row};
+  for (int p = 1; p <= 2; p++) {
+    tr_schedule s;
+    tr_sim_result result;
+    assert_int_equal(tr_schedule_build(&(tr_schedule_spec){"interleaved", p, 2, 65535 / p, 0}, &s), TR_OK);
+    if (tr_sim_schedule(&s, &costs, &result) < 0) fail_msg("%s", tr_status_text());
+    assert_int_equal(result.makespan, 3 * (s.m * s.v + p - 1));
+    assert_int_equal(result.messages, p == 1 ? 0 : 2 * s.m * (s.S - 1));
+    tr_sim_result_destroy(&result);
+    tr_schedule_destroy(&s);
+  }
+}
+
 static void make_replicas(const hand *h, int replicas, tr_program *program, const tr_program **pointers,
                           tr_ring *ring) {
   const int p = h->schedule->p;
@@ -433,6 +450,7 @@ int main(void) {
       cmocka_unit_test(costs_that_cannot_be),
       cmocka_unit_test(streams_that_meet_head_on),
       cmocka_unit_test(a_million_operations),
+      cmocka_unit_test(as_many_chunks_as_there_can_be),
       cmocka_unit_test(a_hundred_thousand_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

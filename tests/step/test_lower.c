@@ -93,12 +93,40 @@ static void check_case(const tr_schedule *s, const pc_case *c, int ntry) {
   check_tokens(s, c->program);
 }
 
+// A rank's program from the walk for all is what it is alone, rings and slots included.
+static void check_walk(const tr_schedule *s, const pc_case *c) {
+  const int rank = (int)(nth % (uint64_t)s->p);
+  const pc_part *part = &c->part[rank];
+  const tr_program *want = &c->program[rank];
+  tr_text text = {0}, other = {0};
+  tr_program program;
+  tr_walk *walk;
+  assert_int_equal(tr_walk_create(s, &walk), TR_OK);
+  assert_int_equal(tr_program_build_rank(walk, s->p, NULL, NULL, NULL, &program), TR_ERR_PLAN);
+  for (int twice = 0; twice < 2; twice++) {
+    assert_int_equal(tr_program_build_rank(walk, rank, &part->model, part->chunk_piece, &part->options, &program),
+                     TR_OK);
+    assert_int_equal(program.nring, want->nring);
+    for (int r = 0; r < want->nring; r++) assert_int_equal(program.ring[r].slots, want->ring[r].slots);
+    assert_int_equal(program.nop, want->nop);
+    assert_memory_equal(program.op, want->op, want->nop * sizeof *want->op);
+    tr_program_print(&program, &text);
+    tr_program_print(want, &other);
+    assert_string_equal(text.data, other.data);
+    tr_program_destroy(&program);
+  }
+  tr_text_free(&text);
+  tr_text_free(&other);
+  tr_walk_destroy(walk);
+}
+
 static void try_random_model(const tr_schedule *s) {
   static pc_case c;
   uint64_t random = ++nth;
   pc_wish wish = pc_draw(&random);
   if (s->m > 2 * s->p + 1) return;
   if (pc_build(&c, s, &wish, &random) < 0) name_schedule(s, tr_status_text());
+  check_walk(s, &c);
   check_case(s, &c, 2);
   pc_free_programs(&c);
 }

@@ -102,7 +102,7 @@ static void swap_messages(tr_program *p, uint64_t *random) {
   if (p->nring == 0) return;
   uint32_t ring = sr_random(random, (uint32_t)p->nring);
   for (uint32_t i = 0; i < p->nop; i++)
-    if (sr_is_message(&p->op[i]) && p->op[i].ring == ring) at[n++] = i;
+    if (sr_is_message(&p->op[i]) && p->op[i].ring == (int32_t)ring) at[n++] = i;
   if (n < 2) return;
   tr_op *a = &p->op[at[sr_random(random, n)]], *b = &p->op[at[sr_random(random, n)]];
   int32_t mb = a->microbatch;

@@ -34,8 +34,8 @@ typedef struct tr_saver_options {
   void *user;
 } tr_saver_options;
 
-// Bytes of the buffer of this writer: 0 unless `background`. Pure.
-size_t tr_saver_bytes(const tr_saver_options *options);
+// Bytes of the buffer of each of nwriter writers, whichever of them `options` are: 0 unless `background`. Pure.
+void tr_saver_bytes(const tr_saver_options *options, size_t *each);
 tr_status tr_saver_create(const tr_saver_options *options, tr_saver **out); // takes the buffer, starts the thread
 void tr_saver_destroy(tr_saver *saver); // waits for the thread, at most until the deadline; NULL allowed
 

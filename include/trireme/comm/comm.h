@@ -158,6 +158,8 @@ tr_status tr_group_scatter(tr_group *group, const void *src, void *dst, size_t n
 enum { TR_TAG_MOST = 32767 };
 tr_status tr_group_send(tr_group *group, int to, int tag, const void *data, size_t nbyte, tr_request **request);
 tr_status tr_group_recv(tr_group *group, int from, int tag, void *data, size_t nbyte, tr_request **request);
+// Local. There will be transfers with this member in steps that must not fault in a page: what they need is faulted in now.
+void tr_group_expect(const tr_group *group, int peer);
 tr_status tr_group_barrier(tr_group *group); // Collective; blocks until all ranks have called
 
 tr_status tr_request_test(tr_request *request); // TR_OK ended, TR_PENDING, or the job's error; never waits

@@ -6,12 +6,13 @@
 // of a channel keep their order, channels do not wait for each other: a SEND hands its message to the link, where it waits for
 // those before it, keeps the link busy for `occupancy` ticks and arrives `latency` ticks later; its RECV ends when it has
 // arrived and a slot is free. Of a rank's pieces that exchange, and of its other communication, each is one operation after the
-// other; sums over the ranks of the pipeline (of the loss, of squares, of tied gradients) start when all ranks are there, and end
-// for all after the least of what they cost a rank. The same programs are executed by run.h: what is predicted is what runs.
+// other; sums over ranks of the pipeline (of the loss, of squares, of tied gradients, and in map `both` of the gradients of a
+// stage's copies) start when all are there that have a part, and end for all after the least of what they cost a rank. The same
+// programs are executed by run.h: what is predicted is what runs.
 //
 // Symmetry: ranks that differ only in their data (replicas along dp, cp or tp) do the same at the same time, so one pipeline
-// of p ranks stands for all of p x replicas; what replicas do together, a REDUCE, is one operation with a cost. Nothing else
-// depends on their number: 100 000 ranks of a pipeline of 16 are simulated as 16.
+// of p ranks stands for all of p x replicas; what replicas do together, any other REDUCE, is one operation with a cost. Nothing
+// else depends on their number: 100 000 ranks of a pipeline of 16 are simulated as 16.
 //
 // Letters as in step/schedule.h.
 #ifndef TRIREME_SIM_SIM_H
@@ -34,7 +35,7 @@ typedef struct tr_sim_costs {
   int64_t (*link)(void *user, int from, int to, int64_t *occupancy); // returns the latency. NULL: the two above
   void *user;
   // All messages of a rank in one order, that in which its program posts them, each waiting for its partner and for the end of
-  // the one before: what one communication stream without buffers does.
+  // the one before: what one communication stream without buffers does. A stage's copies do not wait for each other then.
   int one_stream;
 } tr_sim_costs;
 

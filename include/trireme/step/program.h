@@ -75,12 +75,12 @@ typedef struct tr_op {
   uint32_t piece_begin, piece_end; // executed ascending by F, descending by B, I, W
   int32_t peer, group;             // peer: rank of the pipeline; group: number of a mesh axis
   uint16_t chunk;                  // of this rank's chunks (tr_program.chunk)
-  uint16_t ring;                   // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
+  uint16_t back_stage;             // X and pairs: the backward half
+  int32_t ring;                    // SEND, RECV: of tr_program.ring; a ring with a peer is a channel, kept in order
   // Slots of the chunk's rings; -1: none. For activations, entering and leaving; for gradients, entering (of what left) and
   // leaving (of what entered). SEND and RECV: slot_in.
   int16_t slot_in, slot_out, slot_din, slot_dout;
-  uint16_t back_stage; // X and pairs: the backward half
-  int32_t back_microbatch;
+  int32_t back_microbatch;           // X and pairs
   int32_t slot_fi, slot_fw, slot_iw; // which copy of each lifetime class
   uint32_t edge_begin, edge_end;     // into the program's edges: what must be done before
 } tr_op;
@@ -229,7 +229,14 @@ tr_status tr_program_build(const tr_step_model *model, const tr_step_options *op
 typedef struct tr_schedule tr_schedule;
 tr_status tr_program_build_pipeline(const tr_schedule *schedule, int rank, const tr_step_model *model,
                                     const int *chunk_piece, const tr_step_options *options, tr_program *out);
-// All ranks' programs without a model, in one walk: out[p].
+// The same for all ranks, whose lists are walked once instead of once per rank. A walk refers to its schedule; ranks may be built in
+// any order, one after the other.
+typedef struct tr_walk tr_walk;
+tr_status tr_walk_create(const tr_schedule *schedule, tr_walk **out);
+void tr_walk_destroy(tr_walk *walk); // NULL allowed
+tr_status tr_program_build_rank(tr_walk *walk, int rank, const tr_step_model *model, const int *chunk_piece,
+                                const tr_step_options *options, tr_program *out);
+// All ranks' programs without a model: out[p].
 tr_status tr_program_build_ranks(const tr_schedule *schedule, tr_program *out);
 // Prove p programs together: sends and receives of every channel match in order, kind, stage and micro-batch; nothing waits for
 // ever when channels hold `capacity` messages (0: rendezvous, -1: any number); no ring slot is read before it is written or
