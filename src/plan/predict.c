@@ -202,11 +202,15 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   return tr__predict_step(p, w, c, &work, term);
 }
 
+double tr_predict_spread(const tr_workload *w, const tr_cluster *c) {
+  return w->experts > 0 ? c->device.fit.p90_experts : c->device.fit.p90;
+}
+
 void tr__finish_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double rest, tr_prediction *out) {
   out->term[TR_TERM_FIXED] = fixed_time(p, c, rest);
   out->step = rest + out->term[TR_TERM_FIXED];
-  out->low = out->step / (1 + c->device.fit.p90);
-  out->high = out->step * (1 + c->device.fit.p90);
+  out->low = out->step / (1 + tr_predict_spread(w, c));
+  out->high = out->step * (1 + tr_predict_spread(w, c));
   double devices = (double)tr_plan_devices(p), tokens = (double)(p->batch * p->sequence);
   out->tokens_per_device = tokens / out->step / devices;
   out->mfu = tr_workload_flops(w, p->sequence, 0) * out->tokens_per_device / (c->device.peak_bf16 * 1e12);

@@ -234,7 +234,7 @@ static tr_status run(search *s) {
   s->keep = s->o->grouped || !simulates ? s->o->top : TR_SEARCH_TOP_MOST;
   over_cuts(s, &plan);
   s->out->lacking = s->lacking;
-  s->out->near = tr__search_below(s, s->best * (1 + s->c->device.fit.p90));
+  s->out->near = tr__search_below(s, s->best * (1 + tr_predict_spread(s->w, s->c)));
   TR_TRY(tr__search_finish(s));
   return s->out->n ? TR_OK : nothing(s);
 }

@@ -107,7 +107,7 @@ static void compare(const tr_workload *w, const tr_cluster *c, int64_t batch) {
     if (all) assert_int_equal(found.predicted, n);
     if (!all) assert_true(found.predicted < (int64_t)n);
     size_t near = 0;
-    while (near < n && step[near] <= step[0] * (1 + c->device.fit.p90)) near++;
+    while (near < n && step[near] <= step[0] * (1 + tr_predict_spread(w, c))) near++;
     assert_true(labs((long)found.near - (long)near) <= (long)(near / 20 + 2));
   }
   free(step);

@@ -104,6 +104,8 @@ typedef struct tr_prediction {
   int fits;
 } tr_prediction;
 
+// Nine in ten comparable published runs took at most so much longer or shorter, as a share: by device, and with experts or not.
+double tr_predict_spread(const tr_workload *model, const tr_cluster *cluster);
 double tr_predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                        double term[TR_TERM_COUNT]);
 void tr_predict_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_footprint *out);
