@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory of a plan: item by item for the first, second and last stage, of which the fullest counts.
+// The memory of a plan: item by item for the stages that can be the fullest (tr__full_places).
 //
 // States by ZeRO stage; activations by what each layer keeps for its backward pass (Korthikanti et al., "Reducing
 // activation recomputation in large transformer models", generalised to gates, grouped heads and experts), times the
@@ -155,12 +155,10 @@ void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cl
 
 void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
   out->total = -1;
-  const int64_t place[] = {0, 1, p->pp - 1};
-  for (int k = 0; k < 3; k++) {
+  int64_t place[TR__PLACES];
+  for (int k = 0, n = tr__full_places(p, w, place); k < n; k++) {
     tr_footprint one;
-    int64_t i = place[k];
-    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
-    tr_predict_stage_memory(p, w, c, i, &one);
+    tr_predict_stage_memory(p, w, c, place[k], &one);
     if (one.total > out->total) *out = one;
   }
 }

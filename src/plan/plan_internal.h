@@ -115,6 +115,9 @@ void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_clu
                      tr_prediction *out);
 // Of a rank in a place of the pipeline, which may have several stages; of the fullest such.
 tr__local tr__rank_params(const tr_plan *plan, const tr_workload *model, int64_t place);
+// The places that can be the fullest, ascending; how many.
+enum { TR__PLACES = 4 };
+int tr__full_places(const tr_plan *plan, const tr_workload *model, int64_t place[TR__PLACES]);
 tr__local tr__fullest_params(const tr_plan *plan, const tr_workload *model);
 // Weights, gradients and optimizer states of the stage that has the most.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);

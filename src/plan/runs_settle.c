@@ -128,7 +128,7 @@ static void settle_degrees(tr_run *run) {
     w->heads_kv = w->heads_kv == w->heads ? padded : divisor(w->heads_kv, padded);
     w->heads = padded;
   }
-  if (p->vpp > 1 && p->pp * p->vpp > w->layers + w->predict_more) {
+  if (p->vpp > 1 && p->pp * p->vpp > w->layers + w->predict_more + 2) {
     p->vpp = (w->layers + w->predict_more) / p->pp > 1 ? (w->layers + w->predict_more) / p->pp : 1;
     tr__run_note(run, "more chunks than layers: taken as %lld a rank", (long long)p->vpp);
   }

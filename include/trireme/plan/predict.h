@@ -56,6 +56,9 @@ void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
 void tr_plan_follow_degrees(tr_plan *plan);
 // TR_ERR_PLAN naming the degree, its value and what would work.
 tr_status tr_plan_check(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+// Of the plans that it lets pass, those that the search goes through: where ranks have several chunks, chunks are of one size (the
+// embedding and the head may count as a layer each), and micro-batches are dealt out in rounds of pp.
+int tr_plan_is_even(const tr_plan *plan, const tr_workload *model);
 int64_t tr_plan_devices(const tr_plan *plan);
 
 typedef enum tr_memory_item {
