@@ -110,6 +110,7 @@ tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_
 // Memory of a rank of a stage that holds `flight` layers' worth of activations.
 void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int64_t stage,
                      double flight, tr_footprint *out);
+void tr__take_fuller(tr_footprint *fullest, const tr_footprint *one);
 // What follows from a step's terms: `rest` is all of them but the fixed one.
 void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
                      tr_prediction *out);

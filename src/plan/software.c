@@ -64,7 +64,7 @@ static const kind kinds[] = {
      .input_gradients = 2022,
      .sums = 2021},
 };
-enum { KINDS = sizeof kinds / sizeof *kinds, DEEPSPEED = 1, PYTORCH = 2, MEGATRON = 3 };
+enum { KINDS = sizeof kinds / sizeof *kinds, XLA = 0, DEEPSPEED = 1, PYTORCH = 2, MEGATRON = 3 };
 
 static int has(const char *in, const char *word) { return strcasestr(in, word) != NULL; }
 
@@ -99,7 +99,7 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   // An option of Megatron's, which Bridge's recipes set where chunks interleave.
   p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
   p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
-  p->gathers_matrices = of == DEEPSPEED;
+  p->gathers_matrices = of == DEEPSPEED || of == XLA;
   p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
   int64_t passes = p->dp > 0 && p->micro > 0 ? p->batch / (p->dp * p->micro) : 1;

@@ -215,7 +215,7 @@ static void fullest_stage(void **state) {
       for (int recompute = 0; recompute < 2; recompute++) {
         tr_plan p;
         tr_footprint all, one;
-        double most = 0;
+        double most = 0, needed = 0;
         tr_plan_init(&p);
         p.pp = pp, p.batch = 128;
         p.recompute = recompute ? TR_PLAN_RECOMPUTE_FULL : TR_PLAN_RECOMPUTE_NONE;
@@ -223,8 +223,10 @@ static void fullest_stage(void **state) {
         for (int64_t i = 0; i < pp; i++) {
           tr_predict_stage_memory(&p, &w, &c, i, &one);
           most = one.total > most ? one.total : most;
+          needed = one.needed > needed ? one.needed : needed;
         }
         tr_predict_memory(&p, &w, &c, &all);
+        assert_true(all.needed == needed);
         if (all.total != most)
           fail_msg("pp %lld, %lld dense layers: %.4g of %.4g bytes, stage %lld", (long long)pp,
                    (long long)w.dense_first, all.total, most, (long long)all.stage);

@@ -41,7 +41,7 @@ typedef struct tr_plan {
   int hides_input_grads; // the backward half of tensor-parallel traffic, beside the weights' gradients (Megatron since 2022)
   int waits;             // for the device after each layer (DeepSpeed's pipelines with recomputation)
   int gathers_singly;   // parameter by parameter, through one port of the host (DeepSpeed of 2021)
-  int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed), not layer by layer
+  int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed, XLA), not layer by layer
   int keeps_gathered;   // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
   double update_bytes; // per parameter that the update makes besides, when activations are gone
