@@ -294,6 +294,8 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);
   if (status == TR_OK) c->plan.micro = t->batch.micro > 0 ? t->batch.micro : 1;
   if (status == TR_OK) status = tr_workload_check(&c->model);
+  if (status == TR_OK && *f->train.parallel.schedule == 'i' && c->plan.vpp > 1 && !c->plan.schedule)
+    c->plan.schedule = "interleaved"; // by its own rules, as train has it
   if (status == TR_OK) status = tr_plan_check(&c->plan, &c->model, &c->cluster);
   if (status == TR_OK && t->batch.micro < 0) fill_micro(c);
   if (status < 0) tr_cluster_unload(&c->cluster);

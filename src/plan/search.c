@@ -79,12 +79,6 @@ static void consider(search *s, const tr_plan *p, const tr__work *work) {
 
 static int free_or(int64_t fixed, int64_t value) { return fixed == 0 || fixed == value; }
 
-static int even_chunks(const tr_workload *w, int64_t pp, int64_t vpp) {
-  int64_t layers = w->layers + w->predict_more, chunks = pp * vpp;
-  if (chunks > layers) return 0;
-  return layers % chunks == 0 || (layers + 2) % chunks == 0 || vpp == 1;
-}
-
 static int states_fit(search *s, const tr_plan *p) {
   tr_plan least = *p;
   least.micro = 1;
@@ -125,15 +119,16 @@ static void over_recompute(search *s, tr_plan *p, const way *ways, size_t n) {
 }
 
 static void over_chunks(search *s, tr_plan *p, const way *ways, size_t n, int64_t most) {
-  int64_t m = p->batch / (p->dp * p->micro);
   for (int64_t vpp = 1; vpp <= most; vpp++) {
-    if (!free_or(s->o->fixed.vpp, vpp) || !even_chunks(s->w, p->pp, vpp)) continue;
-    if (vpp > 1 && (p->pp == 1 || m % p->pp != 0)) continue; // interleaving deals micro-batches out in rounds of pp
+    if (!free_or(s->o->fixed.vpp, vpp)) continue;
     p->vpp = vpp;
+    if (!tr_plan_is_even(p, s->w)) continue;
     tr_plan_follow_degrees(p);
     over_recompute(s, p, ways, n);
   }
 }
+
+static int64_t most_stages(const search *s) { return s->w->layers + s->w->predict_more + 2; }
 
 static void over_states(search *s, tr_plan *p, const way *ways, size_t n, double products) {
   double m = (double)(p->batch / (p->dp * p->micro));
@@ -149,7 +144,7 @@ static void over_states(search *s, tr_plan *p, const way *ways, size_t n, double
       s->out->bounded++;
       continue;
     }
-    over_chunks(s, p, ways, n, p->pp > 1 ? (s->w->layers + 2) / p->pp : 1);
+    over_chunks(s, p, ways, n, p->pp > 1 ? most_stages(s) / p->pp : 1);
   }
 }
 
@@ -173,7 +168,7 @@ static size_t ways_of(const search *s, const tr_plan *p, way out[WAYS], double *
 
 static void over_stages(search *s, tr_plan *p, const way *ways, size_t n, double products) {
   int64_t rest = s->devices / (p->tp * p->cp);
-  for (int64_t pp = 1; pp <= s->w->layers && pp <= rest; pp++) {
+  for (int64_t pp = 1; pp <= most_stages(s) && pp <= rest; pp++) {
     if (rest % pp != 0 || !free_or(s->o->fixed.pp, pp) || !free_or(s->o->fixed.dp, rest / pp)) continue;
     p->pp = pp;
     p->dp = rest / pp;
@@ -234,7 +229,7 @@ static tr_status run(search *s) {
   s->keep = s->o->grouped || !simulates ? s->o->top : TR_SEARCH_TOP_MOST;
   over_cuts(s, &plan);
   s->out->lacking = s->lacking;
-  s->out->near = tr__search_below(s, s->best * (1 + s->c->device.fit.p90));
+  s->out->near = tr__search_below(s, s->best * (1 + tr_predict_spread(s->w, s->c)));
   TR_TRY(tr__search_finish(s));
   return s->out->n ? TR_OK : nothing(s);
 }
