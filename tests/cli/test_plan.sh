@@ -54,6 +54,10 @@ network:
   source: test
 END
 
+# A device in whose place a cluster could stand: the sentence is about the device.
+sed 's/size: 2/size: -2/' "$work/device.yaml" >"$work/wrong.yaml"
+refused 3 'wrong.yaml:6:9: memory.size: -2 is out of range' --model gpt2-tiny --cluster "$work/wrong.yaml" --batch 8seq
+
 # Search, file and explanation agree.
 plan --model llama3-70b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192 --json --write "$work/large.yaml" || fail "$(cat "$work/err")"
 cp "$work/out" "$work/found.json"
