@@ -5,6 +5,7 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "trireme/base/text.h"
+#include "trireme/base/yaml.h"
 #include "trireme/plan/pipeline.h"
 #include "trireme/train/config.h"
 #include <stdio.h>
@@ -53,10 +54,21 @@ static tr_status cut_cluster(int64_t devices, tr_cluster *c) {
   return TR_OK;
 }
 
+// Whether a file has a section that only devices have.
+static int describes_device(const char *path) {
+  tr_yaml *yaml;
+  if (tr_yaml_load(path, &yaml) < 0) return 0;
+  const tr_yaml_node *root = tr_yaml_root(yaml);
+  int is = tr_yaml_find(root, "peak") || tr_yaml_find(root, "memory");
+  tr_yaml_free(yaml);
+  return is;
+}
+
 tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out) {
   tr_device device;
   if (tr_cluster_load(name, out) < 0) {
-    if (tr_device_load(name, &device) < 0) return tr_cluster_load(name, out);
+    if (tr_device_load(name, &device) < 0) // once more, for the sentence that fits
+      return describes_device(name) ? tr_device_load(name, &device) : tr_cluster_load(name, out);
     *out = tr_cluster_of(&device, devices ? devices : device.link_domain < 8 ? device.link_domain : 8, 0);
     return TR_OK;
   }

@@ -42,7 +42,7 @@ static tr_status take_lengths(request *r) {
                         "at most 64 numbers, A:B:C", &n));
   for (size_t i = 0; i < n; i++) {
     TR_TRY(tr__plan_field("rlhf", "--lengths", r->lengths, field[i], 0, &r->length[i]));
-    if (!(r->length[i] > 0)) return tr__cli_usage("plan rlhf", "--lengths %.80s: an answer has a token", r->lengths);
+    if (r->length[i] < 1) return tr__cli_usage("plan rlhf", "--lengths %.80s: an answer has a token", r->lengths);
   }
   r->nlength = n;
   return TR_OK;
@@ -116,8 +116,7 @@ static void report(tr__plan_report *out, const request *r) {
   tr__plan_value(out, "while generating", "generate_bytes", TR__PLAN_MEMORY, m.generate);
   tr__plan_value(out, "while scoring", "score_bytes", TR__PLAN_MEMORY, m.score);
   tr__plan_value(out, "while training", "train_bytes", TR__PLAN_MEMORY, m.train);
-  tr__plan_value(out, m.left < 0 ? "missing in the worst phase" : "left in the worst phase", "left_bytes",
-                 TR__PLAN_MEMORY, m.left);
+  tr__plan_value(out, "left in the worst phase", "left_bytes", TR__PLAN_MEMORY, m.left);
   tr__plan_head(out, "time");
   double generating = r->align.method == TR_LAW_DPO ? 0 : r->generating;
   tr__plan_value(out, "share of a step that generates", "generating", TR__PLAN_SHARE, generating);

@@ -82,7 +82,7 @@ tr_status tr_law_tables_place(tr_law_table *table, size_t n, const tr_law_table_
   if (result.fullest > budget->capacity)
     return tr_error(TR_ERR_PLAN,
                     "embedding tables take %.4g GiB on the fullest of %zu devices, %.4g GiB more than it has; about "
-                    "%.0f devices would do",
+                    "%.6g devices would do",
                     result.fullest / gib, devices, (result.fullest - budget->capacity) / gib,
                     ceil((total - copies) / (budget->capacity - copies)));
   *out = result;

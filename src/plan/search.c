@@ -79,6 +79,18 @@ static void consider(search *s, const tr_plan *p, const tr__work *work) {
 
 static int free_or(int64_t fixed, int64_t value) { return fixed == 0 || fixed == value; }
 
+// What the smallest of the plans below lacks, where none of them needs to be looked at.
+static void note_smallest(search *s, const tr_plan *p) {
+  tr_plan least = *p;
+  tr_footprint m = {0};
+  least.vpp = s->o->fixed.vpp > 0 ? s->o->fixed.vpp : 1;
+  if (!tr_plan_is_even(&least, s->w)) return;
+  least.recompute = s->o->fixed_recompute >= 0 ? (tr_plan_recompute)s->o->fixed_recompute : TR_PLAN_RECOMPUTE_FULL;
+  tr_plan_follow_degrees(&least);
+  tr_predict_memory(&least, s->w, s->c, &m);
+  tr__search_note(s, &least, 0, m.needed - s->room);
+}
+
 static int states_fit(search *s, const tr_plan *p) {
   tr_plan least = *p;
   least.micro = 1;
@@ -86,9 +98,8 @@ static int states_fit(search *s, const tr_plan *p) {
   tr_footprint m = {0};
   tr__states_of(&least, s->w, m.item);
   double bytes = m.item[TR_ITEM_WEIGHTS] + m.item[TR_ITEM_GRADS] + m.item[TR_ITEM_STATES];
-  double over = bytes + s->c->device.reserved_gb * 1e9 - s->room;
-  if (over <= 0) return 1;
-  tr__search_note(s, p, 0, over);
+  if (bytes + s->c->device.reserved_gb * 1e9 <= s->room) return 1;
+  note_smallest(s, p);
   return 0;
 }
 
@@ -209,18 +220,37 @@ static void over_cuts(search *s, tr_plan *p) {
   }
 }
 
+// Whether the degrees that are fixed divide the devices.
+static int degrees_divide(const search *s) {
+  const tr_plan *f = &s->o->fixed;
+  const int64_t degree[] = {f->tp, f->cp, f->pp, f->dp};
+  int64_t rest = s->devices;
+  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) {
+    if (degree[i] > 0 && rest % degree[i] != 0) return 0;
+    if (degree[i] > 0) rest /= degree[i];
+  }
+  return 1;
+}
+
+static int is_fixed(const search *s) {
+  const tr_plan *f = &s->o->fixed;
+  return f->tp > 0 || f->cp > 0 || f->pp > 0 || f->dp > 0 || f->vpp > 0 || f->ep > 0 || f->micro > 0 || f->schedule ||
+         s->o->fixed_zero >= 0 || s->o->fixed_recompute >= 0;
+}
+
 static tr_status nothing(const search *s) {
+  const char *plural = s->devices == 1 ? "" : "s";
   if (isfinite(s->lacking))
     return tr_error(
         TR_ERR_PLAN,
-        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld devices of %s; more devices, a "
+        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld device%s of %s; more devices, a "
         "smaller batch or a shorter sequence would help",
-        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, s->c->name);
-  return tr_error(
-      TR_ERR_PLAN,
-      "no plan divides %lld devices and a batch of %lld sequences as asked; a batch that is a multiple of the "
-      "devices always works",
-      (long long)s->devices, (long long)s->o->fixed.batch);
+        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, plural, s->c->name);
+  return tr_error(TR_ERR_PLAN, "no plan divides %lld device%s and a batch of %lld sequence%s as asked; %s",
+                  (long long)s->devices, plural, (long long)s->o->fixed.batch, s->o->fixed.batch == 1 ? "" : "s",
+                  !degrees_divide(s) ? "tp x cp x pp x dp, as far as they are fixed, must divide the devices"
+                  : is_fixed(s)      ? "with fewer knobs fixed there may be one"
+                                     : "a batch that is a multiple of the devices always works");
 }
 
 static tr_status run(search *s) {

@@ -130,7 +130,12 @@ refused 2 'give one' checkpoint --devices 8 --write 5min --state 3GB
 refused 2 'give --write TIME' checkpoint --devices 8 --state 3GB
 refused 2 "part takes NAME:COUNT:TIME as in switch:64:200000h, not 'switch:64'" checkpoint --devices 8 --write 1s --part switch:64
 refused 2 "'often' in --part switch:64:often is no time" checkpoint --devices 8 --write 1s --part switch:64:often
-refused 2 'needs a time above 0' checkpoint --devices 8 --write 1s --part switch:64:0s
+refused 2 'needs a time of a second at least' checkpoint --devices 8 --write 1s --part switch:64:0s
+refused 2 "'1e300' in --part switch:1e300:20h is no number from 0 to 1e18" checkpoint --devices 8 --write 1s --part switch:1e300:20h
+refused 2 'is no time such as 30s or 50000h, at most 1e12 s' checkpoint --devices 8 --write 1s --part switch:64:1e300
+refused 2 'needs a worker and an iteration at least' sync --iterations 100k --seconds 0.4s --measured 8:1e-300:0.15
+refused 2 'an answer has a token' rlhf --policy 7e9 --lengths 1e-300:3:4
+refused 3 'about 1e.24 devices would do' embedding --devices 8 --memory 1 --table user:1e18:250e3
 refused 2 'give --iterations' sync --seconds 1s
 refused 2 'give --seconds' sync --iterations 100
 refused 2 'measured takes WORKERS' sync --iterations 100 --seconds 1s --measured 8
