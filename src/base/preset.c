@@ -72,7 +72,7 @@ tr_status tr_preset_missing(const char *folder, const char *name, const char *su
   tr_status status = tr_error(TR_ERR_CONFIG, "%s%s%s%s", sentence,
                               closest ? "; did you mean '"
                               : n     ? ""
-                                      : " (no presets were found)",
+                                      : " (no presets were found; TRIREME_PRESETS=FOLDER says where they are)",
                               closest ? closest : "", closest ? "'?" : "");
   while (n > 0) free(list[--n]);
   return status;

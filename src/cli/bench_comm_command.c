@@ -91,8 +91,8 @@ static tr_status read_types(const char *text, const tr_options *options, choice 
 static tr_status bad_sizes(const char *text, const tr_options *options) {
   return tr_options_error(options, "bench.sizes",
                           "'%.80s' is neither FROM..TO, as in 8..64Mi, nor at most %d sizes in ascending order with "
-                          "commas between; sizes are at least %d byte",
-                          text, SIZES, SMALLEST);
+                          "commas between; sizes are from %d byte to %.0f GB",
+                          text, SIZES, SMALLEST, sizes_most / 1e9);
 }
 
 static int parse_size(const char *text, size_t n, int64_t *out) {

@@ -18,6 +18,7 @@ typedef struct tr__bench_settings {
   char *write, *baseline, *tolerance, *layouts;
   int json;
   int compute;     // bench kernel: 0 both, 1 f32, 2 bf16
+  int64_t rounds;  // bench step
   int64_t threads; // bench kernel: -1: 1 and 2
   // bench comm
   char *sizes, *types, *svg;
@@ -29,9 +30,9 @@ typedef struct tr__bench_settings {
 } tr__bench_settings;
 
 enum {
-  TR__BENCH_OPTIONS = 20,
+  TR__BENCH_OPTIONS = 21,
   TR__BENCH_COMMON = 4,                    // rows for all benchmarks come first,
-  TR__BENCH_KERNEL = TR__BENCH_COMMON + 1, // then layouts, then kernel's two,
+  TR__BENCH_KERNEL = TR__BENCH_COMMON + 2, // then step's two, then kernel's two,
   TR__BENCH_COMM = TR__BENCH_KERNEL + 2,   // then comm's
 };
 extern const tr_option tr__bench_options[TR__BENCH_OPTIONS];

@@ -222,14 +222,14 @@ static tr_status describe(const tr__bench_settings *s, const tr__argument_list *
 }
 
 int tr__cli_bench_kernel(int argc, char **argv) {
-  tr_option table[TR__BENCH_COMM - 1]; // without the layouts
+  tr_option table[TR__BENCH_COMM]; // without those of bench step
   tr__bench_settings s = {.json = 0};
   tr_options *options = NULL;
   tr__argument_list words = {.n = 0};
   const tr__argument flags[] = {{.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &s.json}};
   size_t n = 0;
   for (size_t i = 0; i < TR__BENCH_COMM; i++)
-    if (i != TR__BENCH_COMMON) table[n++] = tr__bench_options[i];
+    if (i < TR__BENCH_COMMON || i >= TR__BENCH_KERNEL) table[n++] = tr__bench_options[i];
   tr_status status = tr_options_create(table, n, &s, &options);
   if (status == TR_OK) status = tr__cli_settings("bench", options, argc, argv, flags, 1, &words);
   const int is_description = status == TR_OK && tr__is_description(s.write);

@@ -170,10 +170,12 @@ static comparison compare_rows(const json_t *before, const json_t *now) {
 }
 
 static void print_value(const comparison *c, double value) {
+  char time[32];
+  tr_format_duration(time, sizeof time, value);
   if (c->is_share)
     printf(" %9.1f %%", 100 * value);
   else
-    printf(" %8.3f ms", 1e3 * value);
+    printf(" %11s", time);
 }
 
 // Times say something about one processor only; `path` is where the older one came from.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // `trireme bench step`: whole training steps, for several ways to put ranks and threads on this machine. The plan is that of
-// `trireme train` with the same settings, without data; bench_ranks.c runs it. Medians are compared, ranges are printed.
+// `trireme train` with the same settings, without data; bench_ranks.c runs it. Medians are compared, ranges are printed. The
+// speed of a processor moves by more than what layouts differ in: with bench.rounds they take turns, and a speed-up is the median
+// of the rounds'.
 #include "cli/bench_describe_internal.h"
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
@@ -13,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYOUTS_MOST = 16, SEQUENCE_MOST = 1024, TOKENS_AT_ONCE = 2048 };
+enum { LAYOUTS_MOST = 16, ROUNDS_MOST = 20, SEQUENCE_MOST = 1024, TOKENS_AT_ONCE = 2048 };
 
 typedef struct settings {
   tr_train_config train; // the option table of train comes first, with its offsets
@@ -26,14 +28,32 @@ typedef struct layout {
 
 // ---- a layout
 
-// What the plan of one layout measured. Sorted: [0] the least, [n / 2] the median.
+// What the plan of one layout measured, in all rounds. Sorted: [0] the least, [n / 2] the median.
 typedef struct row {
   char name[32];
+  double batch;           // tokens of a step
   double foreign, tokens; // per second
   double beyond;          // median of seconds that a step takes beyond kernels
   double peak[TR__BENCH_PEAKS];
+  int nround;
+  double round[ROUNDS_MOST]; // median of each round's steps
   tr__bench_times m;
 } row;
+
+static double middle(double *x, int n) {
+  tr_sort_doubles(x, (size_t)n);
+  return x[n / 2];
+}
+
+static void add_round(row *r, tr__bench_times *m) {
+  for (int i = 0; i < m->npeak && r->m.npeak < TR__BENCH_PEAKS; i++)
+    memcpy(r->m.peak[r->m.npeak++], m->peak[i], sizeof m->peak[i]);
+  for (int i = 0; i < m->nstep && r->m.nstep < TR__BENCH_STEPS; i++) {
+    r->m.seconds[r->m.nstep] = m->seconds[i];
+    r->m.kernels[r->m.nstep++] = m->kernels[i];
+  }
+  r->round[r->nround++] = middle(m->seconds, m->nstep);
+}
 
 static void digest(row *r, const tr_train_plan *plan) {
   tr__bench_times *m = &r->m;
@@ -41,21 +61,29 @@ static void digest(row *r, const tr_train_plan *plan) {
   for (int i = 0; i < m->nstep; i++) beyond[i] = m->seconds[i] - m->kernels[i];
   for (int i = 0; i < m->npeak; i++)
     for (int rank = 0; rank < plan->config->run.ranks; rank++) r->peak[i] += m->peak[i][rank];
-  tr_sort_doubles(beyond, (size_t)m->nstep);
-  tr_sort_doubles(m->seconds, (size_t)m->nstep);
   tr_sort_doubles(r->peak, (size_t)m->npeak);
-  r->beyond = beyond[m->nstep / 2];
-  r->tokens = (double)(plan->config->batch.sequences * plan->config->data.sequence) / m->seconds[m->nstep / 2];
+  r->beyond = middle(beyond, m->nstep);
+  r->tokens = r->batch / middle(m->seconds, m->nstep);
 }
 
-static tr_status run_layout(tr_train_plan *plan, row *out) {
+static tr_status run_round(tr_train_plan *plan, row *r) {
   const tr__bench_cpu start = tr__bench_cpu_now();
-  *out = (row){0};
-  snprintf(out->name, sizeof out->name, "%lld x %d", (long long)plan->config->run.ranks, plan->nthread);
-  TR_TRY(tr__bench_ranks(plan, &out->m));
-  out->foreign = tr__bench_foreign(&start);
-  digest(out, plan);
-  return TR_OK;
+  tr__bench_times *m = calloc(1, sizeof *m);
+  tr_status status = m ? tr__bench_ranks(plan, m) : tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
+  const double foreign = tr__bench_foreign(&start);
+  if (foreign > r->foreign) r->foreign = foreign;
+  snprintf(r->name, sizeof r->name, "%lld x %d", (long long)plan->config->run.ranks, plan->nthread);
+  r->batch = (double)(plan->config->batch.sequences * plan->config->data.sequence);
+  if (status == TR_OK) add_round(r, m);
+  free(m);
+  return status;
+}
+
+// How many times as fast `r` is as `base`, which has had its rounds before.
+static double speedup_of(const row *r, const row *base) {
+  double ratio[ROUNDS_MOST];
+  for (int i = 0; i < r->nround; i++) ratio[i] = r->batch / r->round[i] * base->round[i] / base->batch;
+  return middle(ratio, r->nround);
 }
 
 // ---- the table
@@ -245,24 +273,43 @@ static void describe(const settings *s, const tr_options *options, const tr_trai
            (whole ? c->batch.sequences : c->batch.micro) == 1 ? "" : "s", whole ? "step" : "rank and step", pipeline);
 }
 
-static tr_status measure_layout(const settings *s, const tr_options *options, layout l, double *base,
-                                tr__bench_report *report) {
+static tr_status report_layout(const settings *s, row *r, const tr_train_plan *plan, double speedup,
+                               tr__bench_report *report) {
+  digest(r, plan);
+  const double flops = r->tokens * tr_model_flops(plan->model, plan->config->data.sequence);
+  const double core = r->peak[r->m.npeak / 2] / (double)(plan->config->run.ranks * plan->nthread);
+  if (core > report->peak) report->peak = core;
+  if (!s->bench.json) print_row(r, flops, speedup);
+  return tr__bench_add(report, row_json(r, plan, flops, speedup));
+}
+
+// One round of layout `at`; in the last one it is reported. *base: the first layout of one core so far, -1: none.
+static tr_status measure_layout(const settings *s, const tr_options *options, const layout *list, int at, row *rows,
+                                int *base, tr__bench_report *report) {
+  const layout l = list[at];
   tr_train_config config;
   tr_train_plan plan;
   TR_TRY(plan_layout(s, options, l, &config, &plan));
-  row *r = malloc(sizeof *r);
-  tr_status status = r ? run_layout(&plan, r) : tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
-  if (status == TR_OK) {
-    const double flops = r->tokens * tr_model_flops(plan.model, config.data.sequence);
-    const double core = r->peak[r->m.npeak / 2] / (l.ranks * l.threads);
-    if (core > report->peak) report->peak = core;
-    if (l.ranks * l.threads == 1 && *base == 0) *base = r->tokens;
-    const double speedup = *base > 0 && l.ranks * l.threads > 1 ? r->tokens / *base : 0;
-    if (!s->bench.json) print_row(r, flops, speedup);
-    status = tr__bench_add(report, row_json(r, &plan, flops, speedup));
+  tr_status status = run_round(&plan, &rows[at]);
+  if (status == TR_OK && rows[at].nround == s->bench.rounds) {
+    double speedup = 0;
+    if (l.ranks * l.threads == 1 && *base < 0) *base = at;
+    if (l.ranks * l.threads > 1 && *base >= 0) speedup = speedup_of(&rows[at], &rows[*base]);
+    status = report_layout(s, &rows[at], &plan, speedup, report);
   }
-  free(r);
   tr_train_plan_destroy(&plan);
+  return status;
+}
+
+static tr_status measure_rounds(const settings *s, const tr_options *options, const layout *list, int n,
+                                tr__bench_report *report) {
+  tr_status status = TR_OK;
+  int base = -1;
+  row *rows = calloc((size_t)n, sizeof *rows);
+  if (!rows) return tr_error(TR_ERR_MEMORY, "no memory for the times of a benchmark");
+  for (int64_t round = 0; round < s->bench.rounds; round++)
+    for (int i = 0; i < n && status == TR_OK; i++) status = measure_layout(s, options, list, i, rows, &base, report);
+  free(rows);
   return status;
 }
 
@@ -273,7 +320,6 @@ static tr_status measure_all(const settings *s, const tr_options *options) {
   tr_train_plan plan;
   tr__bench_report report;
   char subject[256];
-  double base = 0;
   TR_TRY(choose_layouts(s, options, list, &n));
   TR_TRY(plan_layout(s, options, list[0], &config, &plan));
   describe(s, options, &plan, subject, sizeof subject);
@@ -282,7 +328,7 @@ static tr_status measure_all(const settings *s, const tr_options *options) {
                 tr_options_is_set(options, "run.threads");
   if (status == TR_OK && !s->bench.json) print_head(&plan, subject);
   tr_train_plan_destroy(&plan);
-  for (int i = 0; i < n && status == TR_OK; i++) status = measure_layout(s, options, list[i], &base, &report);
+  if (status == TR_OK) status = measure_rounds(s, options, list, n, &report);
   if (status == TR_OK) status = tr__bench_finish(&report);
   tr__bench_close(&report);
   return status;
@@ -315,7 +361,7 @@ static tr_status describe_machine(const settings *s, const tr_options *options) 
 }
 
 int tr__cli_bench_step(int argc, char **argv) {
-  static const size_t common = TR__BENCH_COMMON + 1; // and the layouts
+  static const size_t common = TR__BENCH_KERNEL;
   settings s = {.bench = {.json = 0}};
   tr_options *options = NULL;
   tr_option *table = calloc(tr_train_option_count + common, sizeof *table);

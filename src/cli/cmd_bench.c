@@ -20,6 +20,8 @@ const tr_option tr__bench_options[TR__BENCH_OPTIONS] = {
      .help = "Print one JSON object instead of tables (also --json alone)."},
     {.path = "bench.layouts", .type = TR_OPTION_STRING, .offset = AT(layouts), .def = "1x1,2x1,1x2",
      .help = "bench step: ranks x threads to measure, in this order; -n and run.threads choose one instead. The first 1x1 is what speed-ups count from."},
+    {.path = "bench.rounds", .type = TR_OPTION_INT, .offset = AT(rounds), .def = "1", .min = 1, .max = 20, .unit = "rounds",
+     .help = "bench step: layouts take turns so many times; steps of all rounds count, and a speed-up is the median of the rounds'."},
     {.path = "precision.compute", .type = TR_OPTION_CHOICE, .offset = AT(compute), .def = "all", .choices = "all|f32|bf16",
      .help = "bench kernel: type of the operands."},
     {.path = "run.threads", .type = TR_OPTION_INT, .offset = AT(threads), .def = "auto", .min = 1, .max = 1024, .choices = "auto",

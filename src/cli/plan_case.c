@@ -5,6 +5,7 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "trireme/base/text.h"
+#include "trireme/base/yaml.h"
 #include "trireme/plan/pipeline.h"
 #include "trireme/train/config.h"
 #include <stdio.h>
@@ -53,10 +54,21 @@ static tr_status cut_cluster(int64_t devices, tr_cluster *c) {
   return TR_OK;
 }
 
+// Whether a file has a section that only devices have.
+static int describes_device(const char *path) {
+  tr_yaml *yaml;
+  if (tr_yaml_load(path, &yaml) < 0) return 0;
+  const tr_yaml_node *root = tr_yaml_root(yaml);
+  int is = tr_yaml_find(root, "peak") || tr_yaml_find(root, "memory");
+  tr_yaml_free(yaml);
+  return is;
+}
+
 tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out) {
   tr_device device;
   if (tr_cluster_load(name, out) < 0) {
-    if (tr_device_load(name, &device) < 0) return tr_cluster_load(name, out);
+    if (tr_device_load(name, &device) < 0) // once more, for the sentence that fits
+      return describes_device(name) ? tr_device_load(name, &device) : tr_cluster_load(name, out);
     *out = tr_cluster_of(&device, devices ? devices : device.link_domain < 8 ? device.link_domain : 8, 0);
     return TR_OK;
   }
@@ -294,6 +306,8 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);
   if (status == TR_OK) c->plan.micro = t->batch.micro > 0 ? t->batch.micro : 1;
   if (status == TR_OK) status = tr_workload_check(&c->model);
+  if (status == TR_OK && *f->train.parallel.schedule == 'i' && c->plan.vpp > 1 && !c->plan.schedule)
+    c->plan.schedule = "interleaved"; // by its own rules, as train has it
   if (status == TR_OK) status = tr_plan_check(&c->plan, &c->model, &c->cluster);
   if (status == TR_OK && t->batch.micro < 0) fill_micro(c);
   if (status < 0) tr_cluster_unload(&c->cluster);

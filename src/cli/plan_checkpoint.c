@@ -46,8 +46,8 @@ static tr_status take_parts(request *r) {
     TR_TRY(tr__plan_split("checkpoint", "--part", r->parts.item[i], field, 3, 3, form, &n));
     TR_TRY(tr__plan_field("checkpoint", "--part", r->parts.item[i], field[1], 0, &part.count));
     TR_TRY(tr__plan_field("checkpoint", "--part", r->parts.item[i], field[2], 1, &part.mtbf));
-    if (!(part.mtbf > 0))
-      return tr__cli_usage("plan checkpoint", "--part %.80s needs a time above 0", r->parts.item[i]);
+    if (part.mtbf < 1)
+      return tr__cli_usage("plan checkpoint", "--part %.80s needs a time of a second at least", r->parts.item[i]);
     snprintf(r->name[i], TR__PLAN_FIELD, "%s", field[0]);
     r->part[r->npart++] = part;
   }

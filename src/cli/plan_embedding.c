@@ -25,7 +25,8 @@ static tr_status print_help(void) {
       "  --bytes X --state-bytes X          of an element (4); of optimizer state for a row (4: row-wise Adagrad)\n"
       "  --copy-below BYTES                 tables up to this are copied to every device (16MB)\n"
       "  --json                             one JSON object\n\n"
-      "example: trireme plan embedding --devices 8 --memory 60GB --table user:500e6:128 --table item:50e6:128:20 \\\n"
+      "example: trireme plan embedding --devices 8 --memory 60GiB --table user:500e6:128 --table item:50e6:128:20 "
+      "\\\n"
       "                                --table day:366:128\n");
   return TR_OK;
 }
@@ -82,15 +83,15 @@ static void report(tr__plan_report *out, const request *r, const tr_law_table_re
   static const tr__plan_column columns[] = {{"table", "table", TR__PLAN_NUMBER},
                                             {"rows", "rows", TR__PLAN_COUNT},
                                             {"width", "width", TR__PLAN_COUNT},
-                                            {"in all", "bytes", TR__PLAN_BYTES},
-                                            {"where it is", "part_bytes", TR__PLAN_BYTES},
+                                            {"in all", "bytes", TR__PLAN_MEMORY},
+                                            {"where it is", "part_bytes", TR__PLAN_MEMORY},
                                             {NULL, NULL, TR__PLAN_NUMBER}};
   tr__plan_table(out, "tables", columns);
   for (size_t i = 0; i < r->list.n; i++) report_table(out, r, &r->table[i]);
   tr__plan_head(out, "on the devices");
-  tr__plan_value(out, "all tables", "bytes", TR__PLAN_BYTES, result->total);
-  tr__plan_value(out, "on the fullest device", "fullest_bytes", TR__PLAN_BYTES, result->fullest);
-  tr__plan_value(out, "on average", "mean_bytes", TR__PLAN_BYTES, result->mean);
+  tr__plan_value(out, "all tables", "bytes", TR__PLAN_MEMORY, result->total);
+  tr__plan_value(out, "on the fullest device", "fullest_bytes", TR__PLAN_MEMORY, result->fullest);
+  tr__plan_value(out, "on average", "mean_bytes", TR__PLAN_MEMORY, result->mean);
   tr__plan_value(out, "rows that a device's batch looks up", "lookup_bytes", TR__PLAN_BYTES, result->lookup);
   tr__plan_value(out, "a device receives per forward pass", "moved_bytes", TR__PLAN_BYTES, result->moved);
 }

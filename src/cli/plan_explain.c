@@ -114,11 +114,6 @@ typedef struct changes {
   change item[CHANGES_MOST];
 } changes;
 
-static int chunks_work(const tr__plan_case *c, const tr_plan *p) {
-  int64_t passes = p->batch / (p->dp * p->micro);
-  return p->vpp == 1 || (c->model.layers % (p->pp * p->vpp) == 0 && passes % p->pp == 0);
-}
-
 // The plan with one knob changed and dp taking what is left, if that is a plan.
 static void try_change(changes *s, const char *knob, const char *value, tr_plan p) {
   const tr__plan_case *c = s->of;
@@ -127,7 +122,7 @@ static void try_change(changes *s, const char *knob, const char *value, tr_plan 
   p.dp = devices / inner;
   tr_plan_follow_degrees(&p);
   if (p.zero > 0 && p.dp * p.cp == 1) return;
-  if (tr_plan_check(&p, &c->model, &c->cluster) < 0 || !chunks_work(c, &p)) return;
+  if (tr_plan_check(&p, &c->model, &c->cluster) < 0 || !tr_plan_is_even(&p, &c->model)) return;
   change *x = &s->item[s->n];
   snprintf(x->name, sizeof x->name, "%s=%s", knob, value);
   if (tr_predict_simulated(&p, &c->model, &c->cluster, &x->prediction) == TR_OK) s->n++;

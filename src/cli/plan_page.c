@@ -125,7 +125,7 @@ static void write_sources(tr__page *page) {
   tr__page_caption(&page->out, "Memory: %s", d->source_memory);
   tr__page_caption(&page->out, "Links: %s; network: %s", d->source_link, d->source_network);
   tr__page_caption(&page->out, "Efficiencies: %s; half of the errors are below %.1f %%, nine in ten below %.1f %%.",
-                   d->source_fit, 100 * d->fit.median, 100 * d->fit.p90);
+                   d->source_fit, 100 * d->fit.median, 100 * tr_predict_spread(&page->c->model, &page->c->cluster));
   tr__page_section_end(&page->out);
 }
 

@@ -24,7 +24,7 @@ static void draw_legend(const tr__page_chart *c, const tr_footprint *rank, int64
     double most = 0;
     for (int64_t r = 0; r < n; r++) most = fmax(most, part_of(&rank[r], i));
     if (!(most > 0)) continue;
-    char classes[8];
+    char classes[24];
     snprintf(classes, sizeof classes, "f%d", i);
     tr__page_box(c->out, classes, x, y - 9, 12, 12, NULL);
     tr__page_label(c->out, x + 18, y + 1, "start", part_name(i));
@@ -37,7 +37,7 @@ static void draw_stack(const tr__page_chart *c, int64_t r, double x, double widt
   for (int i = PARTS - 1; i >= 0; i--) { // what never changes lies at the bottom
     const int k = PARTS - 1 - i;
     const double bytes = part_of(m, k);
-    char classes[16], title[128], shown[32];
+    char classes[24], title[128], shown[32];
     if (!(bytes > 0)) continue;
     tr__plan_format(shown, sizeof shown, TR__PLAN_MEMORY, bytes);
     snprintf(title, sizeof title, "place %lld: %s %s", (long long)r, part_name(k), shown);
@@ -139,7 +139,7 @@ static void draw_terms(tr__page *page) {
   for (int i = 0; i <= TR_TERM_COUNT; i++) {
     const int whole = i == TR_TERM_COUNT;
     const double seconds = whole ? x->step : x->term[i];
-    char time[32], text[64], classes[16];
+    char time[32], text[64], classes[24];
     if (!(seconds > 0)) continue;
     tr__plan_format(time, sizeof time, TR__PLAN_TIME, seconds);
     snprintf(text, sizeof text, "%s, %.1f %%", time, 100 * seconds / x->step);

@@ -60,23 +60,30 @@ static void report_use(tr__plan_report *out, const char *name, double bytes, dou
 }
 
 tr_status tr__plan_precision(int argc, char **argv) {
-  static const tr__plan_column columns[] = {{"what", "what", TR__PLAN_NUMBER},
-                                            {"in 16 bits", "wide_bytes", TR__PLAN_BYTES},
-                                            {"with FP8", "narrow_bytes", TR__PLAN_BYTES},
-                                            {"share in FP8", "share", TR__PLAN_SHARE},
-                                            {NULL, NULL, TR__PLAN_NUMBER}};
+  // What a device keeps is counted in GiB, what crosses links in GB.
+  static const tr__plan_column kept[] = {{"kept", "what", TR__PLAN_NUMBER},
+                                         {"in 16 bits", "wide_bytes", TR__PLAN_MEMORY},
+                                         {"with FP8", "narrow_bytes", TR__PLAN_MEMORY},
+                                         {"share in FP8", "share", TR__PLAN_SHARE},
+                                         {NULL, NULL, TR__PLAN_NUMBER}},
+                               sent[] = {{"sent", "what", TR__PLAN_NUMBER},
+                                         {"in 16 bits", "wide_bytes", TR__PLAN_BYTES},
+                                         {"with FP8", "narrow_bytes", TR__PLAN_BYTES},
+                                         {"share in FP8", "share", TR__PLAN_SHARE},
+                                         {NULL, NULL, TR__PLAN_NUMBER}};
   if (tr__cli_wants_help(argc, argv)) return print_help();
   request r;
   tr__plan_report out;
   TR_TRY(parse(argc, argv, &r));
   tr__plan_begin(&out, "precision", r.json);
   report_formats(&out);
-  if (r.params > 0 || r.boundary > 0) tr__plan_table(&out, "uses", columns);
   if (r.params > 0) {
-    report_use(&out, "weights kept", 2 * r.params, r.weights);
-    report_use(&out, "gradients sent", 2 * r.params, r.wire);
+    tr__plan_table(&out, "kept", kept);
+    report_use(&out, "weights", 2 * r.params, r.weights);
     report_use(&out, "optimizer state", 12 * r.params, 0);
   }
-  if (r.boundary > 0) report_use(&out, "activations sent", r.boundary, r.activations);
+  if (r.params > 0 || r.boundary > 0) tr__plan_table(&out, "sent", sent);
+  if (r.params > 0) report_use(&out, "gradients", 2 * r.params, r.wire);
+  if (r.boundary > 0) report_use(&out, "activations", r.boundary, r.activations);
   return tr__plan_end(&out);
 }

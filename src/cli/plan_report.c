@@ -45,9 +45,9 @@ tr_status tr__plan_field(const char *word, const char *option, const char *text,
   snprintf(command, sizeof command, "plan %s", word);
   tr_status status = time ? tr_parse_duration(field, out) : tr_parse_real(field, out);
   if (status < 0 && !time && tr_parse_count(field, &count) == TR_OK) status = TR_OK, *out = (double)count;
-  if (status == TR_OK && *out >= 0) return TR_OK;
+  if (status == TR_OK && *out >= 0 && *out <= (time ? 1e12 : 1e18)) return TR_OK;
   return tr__cli_usage(command, "'%s' in %s %.80s is no %s", field, option, text,
-                       time ? "time such as 30s or 50000h" : "number from 0 on");
+                       time ? "time such as 30s or 50000h, at most 1e12 s" : "number from 0 to 1e18");
 }
 
 // ---- numbers as people read them

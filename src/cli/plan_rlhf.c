@@ -42,7 +42,7 @@ static tr_status take_lengths(request *r) {
                         "at most 64 numbers, A:B:C", &n));
   for (size_t i = 0; i < n; i++) {
     TR_TRY(tr__plan_field("rlhf", "--lengths", r->lengths, field[i], 0, &r->length[i]));
-    if (!(r->length[i] > 0)) return tr__cli_usage("plan rlhf", "--lengths %.80s: an answer has a token", r->lengths);
+    if (r->length[i] < 1) return tr__cli_usage("plan rlhf", "--lengths %.80s: an answer has a token", r->lengths);
   }
   r->nlength = n;
   return TR_OK;
@@ -91,8 +91,8 @@ static tr_status parse(int argc, char **argv, request *r) {
 static void report_models(tr__plan_report *out, const request *r, const tr_law_align_memory *m) {
   static const tr__plan_column columns[] = {{"model", "model", TR__PLAN_NUMBER},
                                             {"bytes a param", "bytes_per_param", TR__PLAN_NUMBER},
-                                            {"in all", "bytes", TR__PLAN_BYTES},
-                                            {"on a rank", "rank_bytes", TR__PLAN_BYTES},
+                                            {"in all", "bytes", TR__PLAN_MEMORY},
+                                            {"on a rank", "rank_bytes", TR__PLAN_MEMORY},
                                             {NULL, NULL, TR__PLAN_NUMBER}};
   const tr_law_align *a = &r->align;
   const double trained = tr_law_roles_sum(a->trained), frozen = tr_law_roles_sum(a->frozen);
@@ -109,15 +109,14 @@ static void report(tr__plan_report *out, const request *r) {
   tr__plan_text(out, "method", "method", method[r->method]);
   report_models(out, r, &m);
   tr__plan_head(out, "on the whole job");
-  tr__plan_value(out, "states", "bytes", TR__PLAN_BYTES, m.total);
+  tr__plan_value(out, "states", "bytes", TR__PLAN_MEMORY, m.total);
   tr__plan_value(out, "devices that these alone fill", "devices", TR__PLAN_COUNT, m.devices);
   tr__plan_head(out, "on a rank");
-  tr__plan_value(out, "keys and values", "cache_bytes", TR__PLAN_BYTES, m.rank_cache);
-  tr__plan_value(out, "while generating", "generate_bytes", TR__PLAN_BYTES, m.generate);
-  tr__plan_value(out, "while scoring", "score_bytes", TR__PLAN_BYTES, m.score);
-  tr__plan_value(out, "while training", "train_bytes", TR__PLAN_BYTES, m.train);
-  tr__plan_value(out, m.left < 0 ? "missing in the worst phase" : "left in the worst phase", "left_bytes",
-                 TR__PLAN_BYTES, m.left);
+  tr__plan_value(out, "keys and values", "cache_bytes", TR__PLAN_MEMORY, m.rank_cache);
+  tr__plan_value(out, "while generating", "generate_bytes", TR__PLAN_MEMORY, m.generate);
+  tr__plan_value(out, "while scoring", "score_bytes", TR__PLAN_MEMORY, m.score);
+  tr__plan_value(out, "while training", "train_bytes", TR__PLAN_MEMORY, m.train);
+  tr__plan_value(out, "left in the worst phase", "left_bytes", TR__PLAN_MEMORY, m.left);
   tr__plan_head(out, "time");
   double generating = r->align.method == TR_LAW_DPO ? 0 : r->generating;
   tr__plan_value(out, "share of a step that generates", "generating", TR__PLAN_SHARE, generating);

@@ -109,10 +109,14 @@ static tr_status fix(const char *text, tr_search_options *o) {
   if (n == 9 && strncmp(text, "recompute", n) == 0 && recompute >= 0) return o->fixed_recompute = recompute, TR_OK;
   if (!is || tr_parse_count(is + 1, &value) < 0 || value < 0 || value > 1 << 24)
     return tr__cli_usage("plan", "--fix takes KNOB=VALUE as in tp=8 or recompute=full, not '%.80s'", text);
-  if (n == 4 && strncmp(text, "zero", n) == 0 && value <= 3) return o->fixed_zero = (int)value, TR_OK;
+  if (n == 4 && strncmp(text, "zero", n) == 0)
+    return value <= 3 ? (o->fixed_zero = (int)value, TR_OK)
+                      : tr__cli_usage("plan", "--fix zero takes a stage from 0 to 3, not '%.40s'", is + 1);
   for (size_t i = 0; i < sizeof knob / sizeof *knob; i++)
-    if (strlen(knob[i].name) == n && strncmp(text, knob[i].name, n) == 0 && value > 0)
-      return *knob[i].at = value, TR_OK;
+    if (strlen(knob[i].name) == n && strncmp(text, knob[i].name, n) == 0)
+      return value > 0
+                 ? (*knob[i].at = value, TR_OK)
+                 : tr__cli_usage("plan", "--fix %s takes a number from 1 on, not '%.40s'", knob[i].name, is + 1);
   return tr__cli_usage(
       "plan",
       "--fix has no knob like '%.80s'; there are tp, pp, vpp, dp, cp, ep, micro, zero, recompute, schedule, order",

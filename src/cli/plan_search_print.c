@@ -86,7 +86,7 @@ static void print_counts(const tr__plan_answer *a) {
            "than\nthe slowest plan of interest.\n",
            (long long)f->bounded);
   printf("%lld plans lie within the prediction's error of the best: nine in ten runs of %s were within %.0f %%.\n",
-         (long long)f->near, d->name, 100 * d->fit.p90);
+         (long long)f->near, d->name, 100 * (f->top[0].prediction.high / f->top[0].prediction.step - 1));
   if (a->options->grouped)
     printf("+N: so many plans with the same tp, pp and ep take at most a percent longer; --each shows them.\n");
 }

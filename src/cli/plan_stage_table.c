@@ -132,8 +132,8 @@ static row row_of(const answer *a, int stage) {
   add(&out, "FLOP", "flops", TR__PLAN_NUMBER, flops);
   if (a->r->cluster) add(&out, "time", "seconds", TR__PLAN_TIME, x->all.forward + x->all.backward);
   add(&out, "alive", "alive", TR__PLAN_COUNT, x->peak);
-  add(&out, "activations", "activation_bytes", TR__PLAN_BYTES, x->peak * x->all.activations);
-  add(&out, "memory", "memory_bytes", TR__PLAN_BYTES, x->bytes);
+  add(&out, "activations", "activation_bytes", TR__PLAN_MEMORY, x->peak * x->all.activations);
+  add(&out, "memory", "memory_bytes", TR__PLAN_MEMORY, x->bytes);
   return out;
 }
 
@@ -186,7 +186,7 @@ static tr_status report_balance(tr__plan_report *out, const answer *a) {
   report_work(out, a, work, a->r->cluster ? "time" : "FLOP");
   double share = imbalance(a->rank_bytes, s->p, &at);
   tr__plan_value(out, "rank with the most memory", "fullest_rank", TR__PLAN_COUNT, at);
-  tr__plan_value(out, "its memory", "rank_bytes", TR__PLAN_BYTES, a->rank_bytes[at]);
+  tr__plan_value(out, "its memory", "rank_bytes", TR__PLAN_MEMORY, a->rank_bytes[at]);
   tr__plan_value(out, "above the mean", "memory_imbalance", TR__PLAN_SHARE, share);
   free(work);
   tr_text_free(&layers);

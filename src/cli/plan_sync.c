@@ -53,7 +53,7 @@ static tr_status take_measured(request *r) {
     double value[4] = {0};
     TR_TRY(tr__plan_split("sync", "--measured", text, field, 3, 4, form, &n));
     for (size_t k = 0; k < n; k++) TR_TRY(tr__plan_field("sync", "--measured", text, field[k], 0, &value[k]));
-    if (value[0] < 1 || !(value[1] > 0))
+    if (value[0] < 1 || value[1] < 1)
       return tr__cli_usage("plan sync", "--measured %.80s needs a worker and an iteration at least", text);
     r->run[r->nrun++] =
         (tr_law_run){.workers = value[0], .iterations = value[1], .overhead = value[2], .staleness = value[3]};

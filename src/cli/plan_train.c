@@ -103,15 +103,15 @@ static void report_step(tr__plan_report *out, const answer *a, const request *r)
   tr__plan_value(out, "and at most", "step_high_s", TR__PLAN_TIME, a->step * (1 + a->cluster->kernels_p90));
   tr__plan_value(out, "tokens per second", "tokens_per_s", TR__PLAN_NUMBER, tokens);
   tr__plan_value(out, "MFU", "mfu", TR__PLAN_SHARE, flops / peak_of(a));
-  tr__plan_value(out, "memory of the largest rank, its own", "memory_bytes", TR__PLAN_BYTES,
+  tr__plan_value(out, "memory of the largest rank, its own", "memory_bytes", TR__PLAN_MEMORY,
                  (double)a->plan->rank_nbyte);
-  tr__plan_value(out, "memory of all ranks", "memory_total", TR__PLAN_BYTES, (double)a->plan->total_nbyte);
+  tr__plan_value(out, "memory of all ranks", "memory_total", TR__PLAN_MEMORY, (double)a->plan->total_nbyte);
 }
 
 // Of the largest rank, with what it and others have together.
 static void report_items(tr__plan_report *out, const answer *a) {
   static const tr__plan_column column[] = {{"memory", "item", TR__PLAN_NUMBER},
-                                           {"largest rank", "bytes", TR__PLAN_BYTES},
+                                           {"largest rank", "bytes", TR__PLAN_MEMORY},
                                            {"share", "share", TR__PLAN_SHARE},
                                            {0}};
   const double all = (double)(a->plan->rank_nbyte + a->plan->part[a->plan->largest].once_nbyte);

@@ -27,7 +27,7 @@ static tr_status print_help(void) {
       "  --batch TOKENS             of a step (4e6)\n"
       "  --tokens N --days N        of the whole run, and how long it may take\n"
       "  --json                     one JSON object\n\n"
-      "example: trireme plan tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes "
+      "example: trireme plan tree --params 175e9 --layers 96 --width 12288 --memory 80GiB --flops 500e12 --nodes "
       "128\n");
   return TR_OK;
 }
@@ -94,7 +94,7 @@ static void report_answer(tr__plan_report *out, const tr_law_tree *t) {
   tr__plan_value(out, "ZeRO stage", "zero", TR__PLAN_COUNT, t->zero);
   if (t->zero) tr__plan_value(out, "over ranks", "shard", TR__PLAN_COUNT, t->shard);
   tr__plan_value(out, t->fits ? "on the fullest rank, which fits" : "on the fullest rank, which does not fit",
-                 "rank_bytes", TR__PLAN_BYTES, t->rank_bytes);
+                 "rank_bytes", TR__PLAN_MEMORY, t->rank_bytes);
   tr__plan_head(out, "the rule of thumb");
   tr_text_append(&out->text, "  %s\n", t->thumb_text);
   json_t *thumb = json_pack("{s:s, s:b, s:s}", "says", t->thumb, "right", t->thumb_right, "text", t->thumb_text);

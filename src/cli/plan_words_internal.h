@@ -47,7 +47,7 @@ tr_status tr__plan_options(const char *word, int argc, char **argv, const tr__ar
 enum { TR__PLAN_FIELD = 64 };
 tr_status tr__plan_split(const char *word, const char *option, const char *text, char (*field)[TR__PLAN_FIELD],
                          size_t least, size_t most, const char *form, size_t *n);
-// A number, or a time, of one field: > 0.
+// A number up to 1e18, or a time up to 1e12 s, of one field: >= 0.
 tr_status tr__plan_field(const char *word, const char *option, const char *text, const char *field, int time,
                          double *out);
 

@@ -69,6 +69,7 @@ static const tr_option device_rows[] = {
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
     REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
+    REAL("fit.p90_experts", AT(fit.p90_experts), "0.4", 0, 10, "", "The same of models with experts."),
 };
 
 static const tr_option cluster_rows[] = {
@@ -93,7 +94,7 @@ static const tr_option cluster_rows[] = {
 };
 // clang-format on
 
-// The first of the efficiencies; all rows behind it are some, the last two their errors.
+// The first of the efficiencies; all rows behind it are some, the last three their errors.
 static size_t fit_first(void) {
   size_t i = 0;
   while (strcmp(device_rows[i].path, "fit.matmul") != 0) i++;
@@ -101,7 +102,7 @@ static size_t fit_first(void) {
 }
 
 const tr_option *tr_device_fit_rows(size_t *n) {
-  *n = sizeof device_rows / sizeof *device_rows - fit_first() - 2;
+  *n = sizeof device_rows / sizeof *device_rows - fit_first() - 3;
   return device_rows + fit_first();
 }
 

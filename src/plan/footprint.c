@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory of a plan: item by item for the first, second and last stage, of which the fullest counts.
+// The memory of a plan: item by item for the stages that can be the fullest (tr__full_places).
 //
 // States by ZeRO stage; activations by what each layer keeps for its backward pass (Korthikanti et al., "Reducing
 // activation recomputation in large transformer models", generalised to gates, grouped heads and experts), times the
@@ -102,9 +102,10 @@ void tr__states_of(const tr_plan *p, const tr_workload *w, double item[TR_ITEM_C
   states(p, tr__fullest_params(p, w), item);
 }
 
-// `flight`: layers' worth of activations alive at once.
-static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double flight,
-                      double item[TR_ITEM_COUNT]) {
+// `flight`: layers' worth of activations alive at once. Returns what takes turns in the same memory: logits, and what a layer computes
+// again.
+static double one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, double flight,
+                        double item[TR_ITEM_COUNT]) {
   int dual = tr__pipe_form_of(p) == TR__PIPE_DUAL, last = stage == p->pp - 1 || (dual && stage == 0);
   double tokens = (double)(p->micro * p->sequence) / (double)p->cp;
   double share = (double)tr_workload_expert_layers(w) / (double)w->layers;
@@ -114,7 +115,8 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   double words = (double)(w->vocab * w->width) / (double)p->tp;
   tr__local params = tr__rank_params(p, w, stage);
   states(p, params, item);
-  item[TR_ITEM_ACTIVATIONS] = tokens * (held * some + (p->recompute == TR_PLAN_RECOMPUTE_NONE ? 0 : all - some));
+  double again = p->recompute == TR_PLAN_RECOMPUTE_NONE ? 0 : tokens * (all - some);
+  item[TR_ITEM_ACTIVATIONS] = tokens * held * some + again;
   if (p->keeps_gathered && p->pp > 1) // stages' inputs, not cut over tp
     item[TR_ITEM_ACTIVATIONS] += tokens * in_flight(p, stage, 1) * 2 * (double)w->width;
   item[TR_ITEM_LOGITS] = last ? tokens * (double)w->vocab / (double)p->tp * p->logit_bytes : 0;
@@ -122,6 +124,7 @@ static void one_stage(const tr_plan *p, const tr_workload *w, int64_t stage, dou
   item[TR_ITEM_BUFFERS] = 4 * tokens * (double)w->width;
   // The embedding's gradient, before it is added.
   if ((stage == 0 || (dual && last)) && p->zero < 2) item[TR_ITEM_BUFFERS] += fmin(p->grad_bytes, 4) * words;
+  return fmin(again, item[TR_ITEM_LOGITS]);
 }
 
 // What the update makes in the place of what passes hold.
@@ -133,7 +136,7 @@ static double update_room(const tr_plan *p, const tr_workload *w, int64_t stage)
 void tr__rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage, double flight,
                      tr_footprint *out) {
   *out = (tr_footprint){.stage = stage, .biggest = TR_ITEM_WEIGHTS};
-  one_stage(p, w, stage, flight, out->item);
+  double turns = one_stage(p, w, stage, flight, out->item);
   double *item = out->item, update = update_room(p, w, stage), activations = item[TR_ITEM_ACTIVATIONS];
   double passes = activations + item[TR_ITEM_LOGITS] + item[TR_ITEM_GATHERED] + item[TR_ITEM_BUFFERS];
   item[TR_ITEM_BUFFERS] += fmax(update - passes, 0);
@@ -144,8 +147,9 @@ void tr__rank_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c
   // Older allocators cache blocks of many sizes and hold more than is used: about 6 GB that stay torn, and 0.45 of the
   // activations. Passes and the update take turns in the same memory, but not in the same blocks.
   double torn = p->fused_attention ? 0 : 6e9, cached = p->fused_attention ? 0 : 0.45 * activations;
-  out->needed = out->total + c->device.reserved_gb * 1e9 + torn;
-  out->process = out->needed + cached + fmin(update, passes);
+  double device = out->total + c->device.reserved_gb * 1e9 + torn;
+  out->needed = device - turns;
+  out->process = device + cached + fmin(update, passes);
 }
 
 void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, int64_t stage,
@@ -153,14 +157,19 @@ void tr_predict_stage_memory(const tr_plan *p, const tr_workload *w, const tr_cl
   tr__rank_memory(p, w, c, stage, in_flight(p, stage, tr__stage_layers(p, w, stage)), out);
 }
 
+// What a device must have is the most of any stage.
+void tr__take_fuller(tr_footprint *fullest, const tr_footprint *one) {
+  double needed = fmax(fullest->needed, one->needed);
+  if (one->total > fullest->total) *fullest = *one;
+  fullest->needed = needed;
+}
+
 void tr_predict_memory(const tr_plan *p, const tr_workload *w, const tr_cluster *c, tr_footprint *out) {
-  out->total = -1;
-  const int64_t place[] = {0, 1, p->pp - 1};
-  for (int k = 0; k < 3; k++) {
+  *out = (tr_footprint){.total = -1};
+  int64_t place[TR__PLACES];
+  for (int k = 0, n = tr__full_places(p, w, place); k < n; k++) {
     tr_footprint one;
-    int64_t i = place[k];
-    if ((k == 1 && i >= p->pp - 1) || (k == 2 && i == 0)) continue;
-    tr_predict_stage_memory(p, w, c, i, &one);
-    if (one.total > out->total) *out = one;
+    tr_predict_stage_memory(p, w, c, place[k], &one);
+    tr__take_fuller(out, &one);
   }
 }

@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+static const double gib = 1073741824;
+
 double tr_law_touched_bytes(double table_bytes, double share) { return table_bytes * share; }
 
 double tr_law_table_bytes(const tr_law_table *table) {
@@ -75,13 +77,13 @@ tr_status tr_law_tables_place(tr_law_table *table, size_t n, const tr_law_table_
   for (size_t i = 0; i < n; i++)
     if (table[i].cut == TR_LAW_TABLE_COPY) copies += tr_law_table_bytes(&table[i]);
   if (result.fullest > budget->capacity && copies >= budget->capacity)
-    return tr_error(TR_ERR_PLAN, "tables that every device copies take %.4g GB of %.4g GB; copy fewer", copies * 1e-9,
-                    budget->capacity * 1e-9);
+    return tr_error(TR_ERR_PLAN, "tables that every device copies take %.4g GiB of %.4g GiB; copy fewer",
+                    copies / gib, budget->capacity / gib);
   if (result.fullest > budget->capacity)
     return tr_error(TR_ERR_PLAN,
-                    "embedding tables take %.4g GB on the fullest of %zu devices, %.4g GB more than it has; about "
-                    "%.0f devices would do",
-                    result.fullest * 1e-9, devices, (result.fullest - budget->capacity) * 1e-9,
+                    "embedding tables take %.4g GiB on the fullest of %zu devices, %.4g GiB more than it has; about "
+                    "%.6g devices would do",
+                    result.fullest / gib, devices, (result.fullest - budget->capacity) / gib,
                     ceil((total - copies) / (budget->capacity - copies)));
   *out = result;
   return TR_OK;

@@ -16,7 +16,8 @@ static const double rate_off = 1.5;   // learning rates are tuned in steps of ab
 static const double roomy = 0.9;      // a device is filled to this much: buffers and logits come on top
 static const double one_point = 0.01; // of overhead or share
 static const double larger = 3;       // times as many parameters: another size
-static const double reach = 100;      // times the compute of the fitted runs: two decades
+static const double gib = 1073741824;
+static const double reach = 100; // times the compute of the fitted runs: two decades
 
 static tr_law_warning warn(const char *name, double number, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -83,9 +84,9 @@ tr_law_warning tr_law_lint_needless_sharding(tr_law_roles roles, double params, 
   // Stages 1 and 2 move what an all-reduce moves, so only stage 3 costs anything.
   if (zero < 3 || lowest >= 3) return nothing(lowest);
   return warn("needless-sharding", lowest,
-              "ZeRO-3 moves %.2g times the bytes of ZeRO-%d, with which %.4g GB of %.4g GB are taken: it fits",
+              "ZeRO-3 moves %.2g times the bytes of ZeRO-%d, with which %.4g GiB of %.4g GiB are taken: it fits",
               tr_law_zero_collectives(zero) / tr_law_zero_collectives(lowest), lowest,
-              (tr_law_state_bytes(roles, params, lowest, ranks) + rest) * 1e-9, capacity * 1e-9);
+              (tr_law_state_bytes(roles, params, lowest, ranks) + rest) / gib, capacity / gib);
 }
 
 tr_law_warning tr_law_lint_small_model_overhead(double small_params, double measured, double params,

@@ -12,7 +12,7 @@
 
 static const double roomy = 0.9; // of a device's memory: buffers, logits and the system have the rest
 static const double dear = 0.5;  // tensor parallelism that communicates longer than this share of computing is dear
-static const double giga = 1e9;
+static const double giga = 1e9, gib = 1073741824;            // what crosses links, and what a device holds
 static const double thumb_small = 20e9, thumb_large = 100e9; // bytes of training state
 
 static tr_law_fork *ask(tr_law_tree *t, const char *question, double have, double limit, const char *unit,
@@ -51,9 +51,9 @@ static void settle(const tr_law_tree_input *in, tr_law_tree *t, tr_law_split spl
 static int fits_one_device(const tr_law_tree_input *in, tr_law_tree *t) {
   double need = rank_bytes(in, 1, 1, 0, 1), room = roomy * in->capacity;
   double states = tr_law_state_bytes(in->roles, in->params, 0, 1);
-  return ask(t, "does it fit one device?", need / giga, room / giga, "GB",
-             "%.4g GB of states (%.3g bytes a parameter) and %.4g GB of activations; %.0f %% of the memory counts",
-             states / giga, tr_law_roles_sum(in->roles), (need - states) / giga, 100 * roomy)
+  return ask(t, "does it fit one device?", need / gib, room / gib, "GiB",
+             "%.4g GiB of states (%.3g bytes a parameter) and %.4g GiB of activations; %.0f %% of the memory counts",
+             states / gib, tr_law_roles_sum(in->roles), (need - states) / gib, 100 * roomy)
       ->yes;
 }
 
@@ -61,7 +61,7 @@ static int fits_one_node(const tr_law_tree_input *in, tr_law_tree *t, int *zero)
   double room = roomy * in->capacity;
   for (*zero = 1; *zero < 3 && rank_bytes(in, 1, 1, *zero, in->per_node) > room;) ++*zero;
   double need = rank_bytes(in, 1, 1, *zero, in->per_node);
-  return ask(t, "does it fit one node?", need / giga, room / giga, "GB",
+  return ask(t, "does it fit one node?", need / gib, room / gib, "GiB",
              need <= room ? "ZeRO-%d over the %.0f devices of a node is the lowest stage that fits"
                           : "not even with ZeRO-%d over the %.0f devices of a node",
              *zero, in->per_node)
@@ -141,8 +141,8 @@ static void compare_thumb(const tr_law_tree_input *in, tr_law_tree *t) {
   const char *more = size == 0   ? "small is what fits a device, and activations count too"
                      : size == 1 ? "what fits one device needs no cut, and ZeRO in a node has no bubble"
                                  : "the fast links and the tokens a device gets decide, not the size alone";
-  snprintf(t->thumb_text, sizeof t->thumb_text, "%.4g GB of states: the rule of thumb says %s, %s: %s%s%s",
-           states / giga, t->thumb, why, answer(t->split), t->thumb_right ? "" : "; ", t->thumb_right ? "" : more);
+  snprintf(t->thumb_text, sizeof t->thumb_text, "%.4g GiB of states: the rule of thumb says %s, %s: %s%s%s",
+           states / gib, t->thumb, why, answer(t->split), t->thumb_right ? "" : "; ", t->thumb_right ? "" : more);
 }
 
 void tr_law_tree_walk(const tr_law_tree_input *in, tr_law_tree *out) {

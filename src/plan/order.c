@@ -13,7 +13,7 @@ typedef struct orders {
 
 // Fills the places from `next` on with the axes that are not `used`.
 static void permute(orders *o, int next, unsigned used, tr_axis map[TR_AXIS_COUNT]) {
-  if (next == o->n) {
+  if (next == o->n || next == TR_AXIS_COUNT) { // the second only tells compilers that places end
     memcpy(o->out[o->count++], map, sizeof o->out[0]);
     return;
   }

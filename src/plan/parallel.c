@@ -2,6 +2,9 @@
 // A plan as a value: its standard form, and the checks that its degrees do not contradict each other, the model or the
 // cluster.
 #include "trireme/plan/predict.h"
+#include "trireme/step/program.h"
+#include "trireme/step/schedule.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { DEGREE_MOST = 1 << 28 };
@@ -46,6 +49,46 @@ static tr_status in_range(const char *field, int64_t value) {
   return tr_error(TR_ERR_PLAN, "%s is %lld; it must be 1 to %d", field, (long long)value, DEGREE_MOST);
 }
 
+// Every stage has a layer, or each but the first and the last of them, which have the embedding and the head.
+static int stages_have_layers(const tr_plan *p, const tr_workload *w) {
+  const int64_t layers = w->layers + w->predict_more, chunks = p->pp * p->vpp;
+  return chunks <= layers || (chunks == layers + 2 && p->pp > 1);
+}
+
+static tr_status check_stages(const tr_plan *p, const tr_workload *w) {
+  if (!stages_have_layers(p, w))
+    return tr_error(TR_ERR_PLAN, "pp x vpp is %lld; the model has only %lld layers", (long long)(p->pp * p->vpp),
+                    (long long)(w->layers + w->predict_more));
+  if (p->vpp > 1 && p->pp == 1)
+    return tr_error(TR_ERR_PLAN, "vpp is %lld; chunks need pp of at least 2", (long long)p->vpp);
+  return TR_OK;
+}
+
+// The schedule's own rules. They ask for multiples of pp and 2, and for 2 pp: a step longer than schedules can be stands in a shorter.
+static tr_status check_schedule(const tr_plan *p) {
+  if (p->pp == 1 || !p->schedule) return TR_OK;
+  const int64_t all = p->batch / (p->dp * p->micro), pp = p->pp;
+  const int64_t m = all > TR_STEP_MICROBATCHES && 4 * pp <= TR_STEP_MICROBATCHES ? 2 * pp + all % (2 * pp) : all;
+  if (pp > INT32_MAX || m > INT32_MAX || p->vpp > INT32_MAX)
+    return tr_error(TR_ERR_PLAN, "pp %lld and %lld micro-batches are more than a schedule takes", (long long)pp,
+                    (long long)m);
+  const tr_schedule_spec spec = {.name = p->schedule, .p = (int)pp, .m = (int)m, .v = p->vpp > 1 ? (int)p->vpp : 0};
+  tr_status status = tr_schedule_allows(&spec);
+  if (status == TR_OK || m == all) return status;
+  char why[512];
+  snprintf(why, sizeof why, "%s", tr_status_text());
+  return tr_error(TR_ERR_PLAN, "%lld micro-batches are to the pipeline as %lld: %s", (long long)all, (long long)m,
+                  why);
+}
+
+int tr_plan_is_even(const tr_plan *p, const tr_workload *w) {
+  const int64_t layers = w->layers + w->predict_more, chunks = p->pp * p->vpp;
+  if (!stages_have_layers(p, w)) return 0;
+  if (p->vpp == 1) return 1;
+  return p->pp > 1 && (layers % chunks == 0 || (layers + 2) % chunks == 0) &&
+         p->batch / (p->dp * p->micro) % p->pp == 0;
+}
+
 tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster *c) {
   const struct {
     const char *name;
@@ -66,14 +109,8 @@ tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster
   TR_TRY(divides("tp", p->tp, "the model's heads", w->heads));
   TR_TRY(divides("dp x micro", p->dp * p->micro, "batch", p->batch));
   TR_TRY(divides("cp", p->cp, "sequence", p->sequence));
-  if (p->pp * p->vpp > w->layers + 2)
-    return tr_error(TR_ERR_PLAN, "pp x vpp is %lld; the model has only %lld layers", (long long)(p->pp * p->vpp),
-                    (long long)w->layers);
-  if (p->vpp > 1 && p->pp == 1)
-    return tr_error(TR_ERR_PLAN, "vpp is %lld; chunks need pp of at least 2", (long long)p->vpp);
-  if (p->pp > 1 && p->schedule && strcmp(p->schedule, "dualpipe") == 0 && (p->pp % 2 != 0 || p->vpp > 1))
-    return tr_error(TR_ERR_PLAN, "dualpipe takes an even pp and vpp 1, not pp %lld and vpp %lld", (long long)p->pp,
-                    (long long)p->vpp);
+  TR_TRY(check_stages(p, w));
+  TR_TRY(check_schedule(p));
   if (p->ep > 1) {
     if (w->experts == 0) return tr_error(TR_ERR_PLAN, "ep is %lld; the model has no experts", (long long)p->ep);
     TR_TRY(divides("ep", p->ep, "the model's experts", w->experts));

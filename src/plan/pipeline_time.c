@@ -212,7 +212,7 @@ static void put_memory(const steps *s, tr_prediction *out) {
   for (int64_t rank = 0; rank < s->p->pp; rank++) {
     tr_footprint one;
     rank_memory(s, rank, &one);
-    if (one.total > out->memory.total) out->memory = one;
+    tr__take_fuller(&out->memory, &one);
   }
   out->fits = out->memory.needed <= s->c->device.memory_gib * 1073741824.0;
 }

@@ -110,11 +110,15 @@ tr__local tr__stage_params(const tr_plan *plan, const tr_workload *model, int64_
 // Memory of a rank of a stage that holds `flight` layers' worth of activations.
 void tr__rank_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, int64_t stage,
                      double flight, tr_footprint *out);
+void tr__take_fuller(tr_footprint *fullest, const tr_footprint *one);
 // What follows from a step's terms: `rest` is all of them but the fixed one.
 void tr__finish_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, double rest,
                      tr_prediction *out);
 // Of a rank in a place of the pipeline, which may have several stages; of the fullest such.
 tr__local tr__rank_params(const tr_plan *plan, const tr_workload *model, int64_t place);
+// The places that can be the fullest, ascending; how many.
+enum { TR__PLACES = 4 };
+int tr__full_places(const tr_plan *plan, const tr_workload *model, int64_t place[TR__PLACES]);
 tr__local tr__fullest_params(const tr_plan *plan, const tr_workload *model);
 // Weights, gradients and optimizer states of the stage that has the most.
 void tr__states_of(const tr_plan *plan, const tr_workload *model, double item[TR_ITEM_COUNT]);

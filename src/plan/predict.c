@@ -70,11 +70,26 @@ tr__local tr__rank_params(const tr_plan *p, const tr_workload *w, int64_t place)
   return (tr__local){n.dense + other.dense, n.experts + other.experts};
 }
 
+// Passes alike, the first stages hold the most activations; the first that has no dense layers, the most parameters.
+int tr__full_places(const tr_plan *p, const tr_workload *w, int64_t place[TR__PLACES]) {
+  int n = 0;
+  tr__stages s = tr__stages_of(p, w);
+  int64_t sparse = w->experts > 0 ? 1 + (int64_t)ceil(fmax((double)w->dense_first - s.first, 0) / s.most) : 1;
+  int64_t want[TR__PLACES] = {0, 1, sparse < p->pp ? sparse : p->pp - 1, p->pp - 1};
+  for (int i = 0; i < TR__PLACES; i++)
+    if (want[i] < p->pp && (n == 0 || want[i] > place[n - 1])) place[n++] = want[i];
+  return n;
+}
+
 tr__local tr__fullest_params(const tr_plan *p, const tr_workload *w) {
-  tr__local first = tr__rank_params(p, w, 0);
-  if (p->pp == 1 || w->experts == 0) return first;
-  tr__local next = tr__rank_params(p, w, p->pp > 2 ? 1 : p->pp - 1);
-  return next.dense + next.experts > first.dense + first.experts ? next : first;
+  tr__local most = tr__rank_params(p, w, 0);
+  int64_t place[TR__PLACES];
+  if (p->pp == 1 || w->experts == 0) return most;
+  for (int i = 1, n = tr__full_places(p, w, place); i < n; i++) {
+    tr__local one = tr__rank_params(p, w, place[i]);
+    if ((place[i] < p->pp - 1 || p->pp == 2) && one.dense + one.experts > most.dense + most.experts) most = one;
+  }
+  return most;
 }
 
 // ---- one pass of one micro-batch
@@ -202,11 +217,15 @@ double tr_predict_step(const tr_plan *p, const tr_workload *w, const tr_cluster 
   return tr__predict_step(p, w, c, &work, term);
 }
 
+double tr_predict_spread(const tr_workload *w, const tr_cluster *c) {
+  return w->experts > 0 ? c->device.fit.p90_experts : c->device.fit.p90;
+}
+
 void tr__finish_step(const tr_plan *p, const tr_workload *w, const tr_cluster *c, double rest, tr_prediction *out) {
   out->term[TR_TERM_FIXED] = fixed_time(p, c, rest);
   out->step = rest + out->term[TR_TERM_FIXED];
-  out->low = out->step / (1 + c->device.fit.p90);
-  out->high = out->step * (1 + c->device.fit.p90);
+  out->low = out->step / (1 + tr_predict_spread(w, c));
+  out->high = out->step * (1 + tr_predict_spread(w, c));
   double devices = (double)tr_plan_devices(p), tokens = (double)(p->batch * p->sequence);
   out->tokens_per_device = tokens / out->step / devices;
   out->mfu = tr_workload_flops(w, p->sequence, 0) * out->tokens_per_device / (c->device.peak_bf16 * 1e12);

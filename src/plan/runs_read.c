@@ -85,10 +85,18 @@ static void read_model(const reader *r, tr_workload *w) {
 
 // ---- the plan
 
-static tr_plan_recompute read_recompute(const char *field) {
-  if (strncmp(field, "none", 4) == 0 || !*field) return TR_PLAN_RECOMPUTE_NONE;
-  if (strcmp(field, "full") == 0) return TR_PLAN_RECOMPUTE_FULL;
-  if (has(field, "attention")) return TR_PLAN_RECOMPUTE_SCORES;
+// Megatron's "selective" is of attention's core; elsewhere it is every second layer or product.
+static tr_plan_recompute read_recompute(const char *field, const char *framework) {
+  static const char *const no[] = {"", "no", "none", "off", "0", "false"}, *const yes[] = {"1", "yes", "on", "true"};
+  for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+    if (strcasecmp(field, no[i]) == 0) return TR_PLAN_RECOMPUTE_NONE;
+  for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+    if (strcasecmp(field, yes[i]) == 0) return TR_PLAN_RECOMPUTE_FULL;
+  if (strncasecmp(field, "none", 4) == 0) return TR_PLAN_RECOMPUTE_NONE;
+  if (has(field, "full") || has(field, "uniform") || has(field, "block")) return TR_PLAN_RECOMPUTE_FULL;
+  if (has(field, "attn") || has(field, "attention")) return TR_PLAN_RECOMPUTE_SCORES;
+  if (strcasecmp(field, "selective") == 0 && (has(framework, "Megatron") || has(framework, "NeMo")))
+    return TR_PLAN_RECOMPUTE_SCORES;
   if (has(field, "moe")) return TR_PLAN_RECOMPUTE_EXPERTS;
   if (has(field, "norm")) return TR_PLAN_RECOMPUTE_PARTS;
   return TR_PLAN_RECOMPUTE_HALF;
@@ -117,20 +125,24 @@ static void read_plan(const reader *r, tr_plan *p) {
   p->pp = count(r, "pp", 1);
   p->cp = count(r, "cp", 1);
   p->ep = count(r, "ep", 1);
+  p->micro = count(r, "mbs", 1);
   p->vpp = p->pp > 1 ? count(r, "vpp", 1) : 1;
+  p->tp += p->tp == 0, p->pp += p->pp == 0, p->cp += p->cp == 0, p->ep += p->ep == 0;
+  p->vpp += p->vpp == 0, p->micro += p->micro == 0;
   double devices = (double)count(r, "n_gpus", 0), rest = (double)p->tp * (double)p->pp * (double)p->cp;
   p->dp = count(r, "dp", 0);
+  if (devices == 0) devices = rest * (double)(p->dp > 0 ? p->dp : 1);
   if (p->dp == 0 || (devices > 0 && (double)p->dp * rest != devices))
     p->dp = rest > 0 && devices >= rest ? (int64_t)(devices / rest) : 0;
-  p->zero = (int)count(r, "zero_stage", count(r, "dist_opt", 0));
+  p->zero = (int)count(r, "zero_stage",
+                       count(r, "dist_opt", tr__software_zero(text(r, "framework"), count(r, "year", 2024))));
   p->zero_ranks = shard_ranks(text(r, "notes"));
   p->sequence_parallel = count(r, "seq_par", p->cp > 1) != 0;
-  p->recompute = read_recompute(text(r, "recompute"));
+  p->recompute = read_recompute(text(r, "recompute"), text(r, "framework"));
   // Row-wise scales cost what fp8 gains: measured beside bf16 in torchtitan, 2025.
-  p->number = has(number, "fp8") && !has(number, "rowwise") ? TR_PLAN_FP8
-              : has(number, "fp16")                         ? TR_PLAN_FP16
-                                                            : TR_PLAN_BF16;
-  p->micro = count(r, "mbs", 1);
+  p->number = (has(number, "fp8") || has(number, "fp4")) && !has(number, "rowwise") ? TR_PLAN_FP8
+              : has(number, "fp16")                                                 ? TR_PLAN_FP16
+                                                                                    : TR_PLAN_BF16;
   p->batch = count(r, "gbs_seqs", 0);
   p->sequence = count(r, "seq_len", 0);
   read_stages(r, p);
@@ -182,9 +194,9 @@ static double network_of_others(const reader *r) {
   return found;
 }
 
-static void read_cluster(const reader *r, const tr_device *device, tr_cluster *c) {
+static void read_cluster(const reader *r, const tr_device *device, int64_t devices, tr_cluster *c) {
   int64_t node = count(r, "gpus_per_node", 0);
-  *c = tr_cluster_of(device, count(r, "n_gpus", 1), node);
+  *c = tr_cluster_of(device, count(r, "n_gpus", devices), node);
   double per_node = network_per_node(text(r, "notes"));
   if (per_node == 0) per_node = network_of_others(r);
   if (per_node > 0) c->network_gbit = per_node / (double)(node > 0 ? node : c->host_devices);
@@ -239,12 +251,15 @@ static void read_published(const reader *r, tr_run *run) {
     run->device_name = "H100-SXM-80";
     refuse(run, "no model is named: only its states are predicted, from the number of parameters");
   }
-  if (count(r, "tp", 0) == 0 || count(r, "pp", 0) == 0) refuse(run, "the plan's degrees are not stated");
   if (run->plan.batch == 0) { // only the rate is known: eight passes stand for many
     run->plan.batch = 8 * run->plan.dp * run->plan.micro;
     run->batch_unknown = 1;
     if (real(r, "step_time_s", 0) > 0) refuse(run, "the batch is not stated");
   }
+}
+
+static unsigned open_degrees(const reader *r) {
+  return (count(r, "tp", 0) == 0 ? TR__OPEN_TP : 0u) | (count(r, "pp", 0) == 0 ? TR__OPEN_PP : 0u);
 }
 
 static void read_node(const reader *r, tr_run *run) {
@@ -294,8 +309,12 @@ void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
 
 void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run) {
   reader r = {csv, row};
-  read_cluster(&r, device, &run->cluster);
-  if (!*text(&r, "recompute") && !*run->why && run->tier != 'S') least_recompute(run);
+  unsigned open = run->tier == 'S' || *run->why ? 0 : open_degrees(&r);
+  read_cluster(&r, device, tr_plan_devices(&run->plan), &run->cluster);
+  if (!*run->why) tr__settle_model(run, real(&r, "params_b", 0) * 1e9);
+  if (!*run->why) tr__settle_plan(run, open);
+  run->guessed = *run->note != 0;
+  if (!open && !*text(&r, "recompute") && !*run->why && run->tier != 'S') least_recompute(run);
   if (!*run->why && tr_workload_check(&run->model) < 0) refuse(run, tr_status_text());
   if (!*run->why && tr_plan_check(&run->plan, &run->model, &run->cluster) < 0) refuse(run, tr_status_text());
   if (*run->why) return;

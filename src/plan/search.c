@@ -79,10 +79,16 @@ static void consider(search *s, const tr_plan *p, const tr__work *work) {
 
 static int free_or(int64_t fixed, int64_t value) { return fixed == 0 || fixed == value; }
 
-static int even_chunks(const tr_workload *w, int64_t pp, int64_t vpp) {
-  int64_t layers = w->layers + w->predict_more, chunks = pp * vpp;
-  if (chunks > layers) return 0;
-  return layers % chunks == 0 || (layers + 2) % chunks == 0 || vpp == 1;
+// What the smallest of the plans below lacks, where none of them needs to be looked at.
+static void note_smallest(search *s, const tr_plan *p) {
+  tr_plan least = *p;
+  tr_footprint m = {0};
+  least.vpp = s->o->fixed.vpp > 0 ? s->o->fixed.vpp : 1;
+  if (!tr_plan_is_even(&least, s->w)) return;
+  least.recompute = s->o->fixed_recompute >= 0 ? (tr_plan_recompute)s->o->fixed_recompute : TR_PLAN_RECOMPUTE_FULL;
+  tr_plan_follow_degrees(&least);
+  tr_predict_memory(&least, s->w, s->c, &m);
+  tr__search_note(s, &least, 0, m.needed - s->room);
 }
 
 static int states_fit(search *s, const tr_plan *p) {
@@ -92,9 +98,8 @@ static int states_fit(search *s, const tr_plan *p) {
   tr_footprint m = {0};
   tr__states_of(&least, s->w, m.item);
   double bytes = m.item[TR_ITEM_WEIGHTS] + m.item[TR_ITEM_GRADS] + m.item[TR_ITEM_STATES];
-  double over = bytes + s->c->device.reserved_gb * 1e9 - s->room;
-  if (over <= 0) return 1;
-  tr__search_note(s, p, 0, over);
+  if (bytes + s->c->device.reserved_gb * 1e9 <= s->room) return 1;
+  note_smallest(s, p);
   return 0;
 }
 
@@ -125,15 +130,16 @@ static void over_recompute(search *s, tr_plan *p, const way *ways, size_t n) {
 }
 
 static void over_chunks(search *s, tr_plan *p, const way *ways, size_t n, int64_t most) {
-  int64_t m = p->batch / (p->dp * p->micro);
   for (int64_t vpp = 1; vpp <= most; vpp++) {
-    if (!free_or(s->o->fixed.vpp, vpp) || !even_chunks(s->w, p->pp, vpp)) continue;
-    if (vpp > 1 && (p->pp == 1 || m % p->pp != 0)) continue; // interleaving deals micro-batches out in rounds of pp
+    if (!free_or(s->o->fixed.vpp, vpp)) continue;
     p->vpp = vpp;
+    if (!tr_plan_is_even(p, s->w)) continue;
     tr_plan_follow_degrees(p);
     over_recompute(s, p, ways, n);
   }
 }
+
+static int64_t most_stages(const search *s) { return s->w->layers + s->w->predict_more + 2; }
 
 static void over_states(search *s, tr_plan *p, const way *ways, size_t n, double products) {
   double m = (double)(p->batch / (p->dp * p->micro));
@@ -149,7 +155,7 @@ static void over_states(search *s, tr_plan *p, const way *ways, size_t n, double
       s->out->bounded++;
       continue;
     }
-    over_chunks(s, p, ways, n, p->pp > 1 ? (s->w->layers + 2) / p->pp : 1);
+    over_chunks(s, p, ways, n, p->pp > 1 ? most_stages(s) / p->pp : 1);
   }
 }
 
@@ -173,7 +179,7 @@ static size_t ways_of(const search *s, const tr_plan *p, way out[WAYS], double *
 
 static void over_stages(search *s, tr_plan *p, const way *ways, size_t n, double products) {
   int64_t rest = s->devices / (p->tp * p->cp);
-  for (int64_t pp = 1; pp <= s->w->layers && pp <= rest; pp++) {
+  for (int64_t pp = 1; pp <= most_stages(s) && pp <= rest; pp++) {
     if (rest % pp != 0 || !free_or(s->o->fixed.pp, pp) || !free_or(s->o->fixed.dp, rest / pp)) continue;
     p->pp = pp;
     p->dp = rest / pp;
@@ -214,18 +220,37 @@ static void over_cuts(search *s, tr_plan *p) {
   }
 }
 
+// Whether the degrees that are fixed divide the devices.
+static int degrees_divide(const search *s) {
+  const tr_plan *f = &s->o->fixed;
+  const int64_t degree[] = {f->tp, f->cp, f->pp, f->dp};
+  int64_t rest = s->devices;
+  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) {
+    if (degree[i] > 0 && rest % degree[i] != 0) return 0;
+    if (degree[i] > 0) rest /= degree[i];
+  }
+  return 1;
+}
+
+static int is_fixed(const search *s) {
+  const tr_plan *f = &s->o->fixed;
+  return f->tp > 0 || f->cp > 0 || f->pp > 0 || f->dp > 0 || f->vpp > 0 || f->ep > 0 || f->micro > 0 || f->schedule ||
+         s->o->fixed_zero >= 0 || s->o->fixed_recompute >= 0;
+}
+
 static tr_status nothing(const search *s) {
+  const char *plural = s->devices == 1 ? "" : "s";
   if (isfinite(s->lacking))
     return tr_error(
         TR_ERR_PLAN,
-        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld devices of %s; more devices, a "
+        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld device%s of %s; more devices, a "
         "smaller batch or a shorter sequence would help",
-        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, s->c->name);
-  return tr_error(
-      TR_ERR_PLAN,
-      "no plan divides %lld devices and a batch of %lld sequences as asked; a batch that is a multiple of the "
-      "devices always works",
-      (long long)s->devices, (long long)s->o->fixed.batch);
+        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, plural, s->c->name);
+  return tr_error(TR_ERR_PLAN, "no plan divides %lld device%s and a batch of %lld sequence%s as asked; %s",
+                  (long long)s->devices, plural, (long long)s->o->fixed.batch, s->o->fixed.batch == 1 ? "" : "s",
+                  !degrees_divide(s) ? "tp x cp x pp x dp, as far as they are fixed, must divide the devices"
+                  : is_fixed(s)      ? "with fewer knobs fixed there may be one"
+                                     : "a batch that is a multiple of the devices always works");
 }
 
 static tr_status run(search *s) {
@@ -234,7 +259,7 @@ static tr_status run(search *s) {
   s->keep = s->o->grouped || !simulates ? s->o->top : TR_SEARCH_TOP_MOST;
   over_cuts(s, &plan);
   s->out->lacking = s->lacking;
-  s->out->near = tr__search_below(s, s->best * (1 + s->c->device.fit.p90));
+  s->out->near = tr__search_below(s, s->best * (1 + tr_predict_spread(s->w, s->c)));
   TR_TRY(tr__search_finish(s));
   return s->out->n ? TR_OK : nothing(s);
 }

@@ -114,7 +114,7 @@ double tr__search_limit(const tr__search *s) {
   const tr_search_result *r = s->out;
   double last = s->group ? s->last_kept : r->n < s->keep ? INFINITY : r->top[r->n - 1].prediction.step;
   if (s->o->all || s->o->visit) return INFINITY;
-  return fmax(last, s->best * (1 + s->c->device.fit.p90));
+  return fmax(last, s->best * (1 + tr_predict_spread(s->w, s->c)));
 }
 
 // ---- families, for explanations
@@ -182,7 +182,7 @@ static tr_status simulate_groups(tr__search *s) {
   for (size_t i = 0; i < s->ngroup && r->n < TR_SEARCH_TOP_MOST; i++) {
     tr__search_group *g = &s->group[i];
     tr_search_entry *best = NULL;
-    if (r->n >= s->keep && best_of(g) > s->best * (1 + s->c->device.fit.p90)) break;
+    if (r->n >= s->keep && best_of(g) > s->best * (1 + tr_predict_spread(s->w, s->c))) break;
     for (size_t k = 0; k < g->n; k++) {
       int works = 1;
       if (!s->o->closed) TR_TRY(simulate(s, &g->best[k], &works));

@@ -2,7 +2,7 @@
 // What software can do, by its kind and the year of a run: a row of a table names a framework, not what overlaps in it.
 //
 // Four kinds. Megatron: Megatron-LM, -Core, NeMo, Bridge and what is built on them. DeepSpeed, alone or below Megatron. PyTorch:
-// programs of PyTorch's own parts, FSDP or not. XLA: compiled as a whole. A feature is there from the year in which releases of
+// programs of PyTorch's own parts, FSDP or not. XLA: compiled as a whole, Gaudi's graphs too. A feature is there from the year in which releases of
 // the kind had it; words of a row's notes that name a feature (eager, async TP, all-to-all overlap, no overlap) go first. No rule is about
 // one program or source.
 #include "plan/runs_internal.h"
@@ -23,6 +23,16 @@ typedef struct kind {
 } kind;
 
 static const kind kinds[] = {
+    {.name = "XLA",
+     .words = {"MaxText", "Gaudi"},
+     .fused_attention = 2023,
+     .newest_attention = NEVER,
+     .fused_kernels = ALWAYS,
+     .gradients = 2023,
+     .weights = NEVER,
+     .tensor = NEVER,
+     .input_gradients = NEVER,
+     .sums = ALWAYS},
     {.name = "DeepSpeed",
      .words = {"DeepSpeed"},
      .fused_attention = NEVER, // an option that its published runs do not name
@@ -53,18 +63,8 @@ static const kind kinds[] = {
      .tensor = 2023,
      .input_gradients = 2022,
      .sums = 2021},
-    {.name = "XLA",
-     .words = {"MaxText"},
-     .fused_attention = 2023,
-     .newest_attention = NEVER,
-     .fused_kernels = ALWAYS,
-     .gradients = 2023,
-     .weights = NEVER,
-     .tensor = NEVER,
-     .input_gradients = NEVER,
-     .sums = ALWAYS},
 };
-enum { KINDS = sizeof kinds / sizeof *kinds, DEEPSPEED = 0, PYTORCH = 1, MEGATRON = 2 };
+enum { KINDS = sizeof kinds / sizeof *kinds, XLA = 0, DEEPSPEED = 1, PYTORCH = 2, MEGATRON = 3 };
 
 static int has(const char *in, const char *word) { return strcasestr(in, word) != NULL; }
 
@@ -78,6 +78,11 @@ static int kind_of(const char *framework) {
 
 static int shards_weights(const char *framework) {
   return has(framework, "FSDP") || has(framework, "torchtitan") || has(framework, "MaxText");
+}
+
+int tr__software_zero(const char *framework, int64_t year) {
+  if (shards_weights(framework) || has(framework, "ZeRO-3")) return 3;
+  return kind_of(framework) == MEGATRON && year >= kinds[MEGATRON].gradients;
 }
 
 static void set_features(const tr__software *s, int of, tr_plan *p) {
@@ -94,7 +99,7 @@ static void set_features(const tr__software *s, int of, tr_plan *p) {
   // An option of Megatron's, which Bridge's recipes set where chunks interleave.
   p->hides_ep = has(s->notes, "all-to-all overlap") || (has(s->framework, "Bridge") && p->vpp > 1);
   p->waits = of == DEEPSPEED && p->pp > 1 && p->recompute == TR_PLAN_RECOMPUTE_FULL;
-  p->gathers_matrices = of == DEEPSPEED;
+  p->gathers_matrices = of == DEEPSPEED || of == XLA;
   p->gathers_singly = of == DEEPSPEED && p->zero == 3 && s->year <= 2021;
   if (p->gathers_singly) p->hides_grads = 0;
   int64_t passes = p->dp > 0 && p->micro > 0 ? p->batch / (p->dp * p->micro) : 1;

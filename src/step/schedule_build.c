@@ -157,6 +157,13 @@ static tr_status generate(const tr__schedule_kind *kind, const tr__schedule_shap
   return TR_OK;
 }
 
+tr_status tr_schedule_allows(const tr_schedule_spec *spec) {
+  const char *name = spec->name ? spec->name : "";
+  tr__schedule_shape shape = {.name = name};
+  const tr__schedule_kind *kind = find_kind(name, &shape.extra);
+  return kind ? make_shape(kind, spec, &shape) : refuse_name(name);
+}
+
 tr_status tr_schedule_build(const tr_schedule_spec *spec, tr_schedule *out) {
   const char *name = spec->name ? spec->name : "";
   tr__schedule_shape shape = {.name = name};

@@ -141,7 +141,7 @@ static tr_status parse(tr_tokenizer *t, const json_t *json) {
 }
 
 static tr_status parse_whole(const json_t *json, const char *name, tr_tokenizer **out) {
-  tr_tokenizer *tokenizer;
+  tr_tokenizer *tokenizer = NULL;
   TR_TRY(create(name, &tokenizer));
   tr_status status = parse(tokenizer, json);
   if (status == TR_OK)

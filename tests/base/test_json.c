@@ -100,6 +100,15 @@ static void wrong_types_are_refused_by_name(void **state) {
   json_decref(root);
 }
 
+static void mark_before_utf_8_is_passed_over(void **state) {
+  static const char text[] = "\xef\xbb\xbf{\"a\": 1}";
+  (void)state;
+  json_t *root = NULL;
+  assert_int_equal(tr_json_parse(text, sizeof text - 1, "config.json", &root), TR_OK);
+  assert_int_equal(json_integer_value(json_object_get(root, "a")), 1);
+  json_decref(root);
+}
+
 static void bad_documents_are_refused_with_their_place(void **state) {
   static const struct {
     const char *text, *message;
@@ -153,9 +162,13 @@ static void files_are_loaded_within_their_limit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(members_are_read_by_type),        cmocka_unit_test(optional_members_may_be_absent_or_null),
-      cmocka_unit_test(wrong_types_are_refused_by_name), cmocka_unit_test(bad_documents_are_refused_with_their_place),
-      cmocka_unit_test(endless_nesting_is_refused),      cmocka_unit_test(files_are_loaded_within_their_limit),
+      cmocka_unit_test(members_are_read_by_type),
+      cmocka_unit_test(optional_members_may_be_absent_or_null),
+      cmocka_unit_test(wrong_types_are_refused_by_name),
+      cmocka_unit_test(mark_before_utf_8_is_passed_over),
+      cmocka_unit_test(bad_documents_are_refused_with_their_place),
+      cmocka_unit_test(endless_nesting_is_refused),
+      cmocka_unit_test(files_are_loaded_within_their_limit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

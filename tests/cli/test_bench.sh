@@ -35,6 +35,13 @@ for name, layouts in (("step.json", ["1 x 1", "2 x 1"]), ("out", ["1 x 1"])):
 END
 fi
 
+# In rounds: the steps of all count.
+bench step "${small[@]}" bench.layouts=1x1,2x1 bench.rounds=3
+expect 'step in rounds' 0
+says out '^1 x 1 +9 ' '^2 x 1 +9 .* [0-9.]+ +[0-9.]+ ms'
+bench step "${small[@]}" bench.rounds=0
+expect 'no rounds' 3 'bench.rounds'
+
 # Comparing. A share of a million is nobody's, and one of a millionth is anybody's.
 one=("${small[@]}" bench.layouts=1x1 --baseline)
 sed 's/"share": [^,]*/"share": 1e-6/' step.json >easy.json
@@ -50,7 +57,7 @@ says after.json '"name": "1 x 1"' # written all the same
 sed 's/, *$/,/; /"share": /d; s/"seconds": [^,]*/"seconds": 1e6/' step.json >times.json
 bench step "${one[@]}" times.json
 expect 'times' 0
-says out '^1 x 1 +1000000000.000 ms'
+says out '^1 x 1 +11 d 14 h '
 sed 's/"cpu": "[^"]*"/"cpu": "another"/' times.json >other_times.json
 bench step "${one[@]}" other_times.json
 expect 'times of another processor' 4 "on 'another'; this processor is"

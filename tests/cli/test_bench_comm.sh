@@ -67,11 +67,12 @@ one=(comm all-reduce -n 2 "${short[@]}" bench.sizes=64)
 bench "${one[@]}" --write before.json
 expect 'results' 0
 sed 's/"seconds": [^,]*/"seconds": 1e6/' before.json >easy.json
-sed 's/"seconds": [^,]*/"seconds": 1e-12/' before.json >hard.json
+sed 's/"seconds": [^,]*/"seconds": 1e-9/' before.json >hard.json
 bench "${one[@]}" --baseline easy.json
 expect 'a slower baseline' 0
 refused 9 '1 of 1 results are slower than in hard.json by more than 50 %: all-reduce, f32, in place, arena, 64 bytes' \
   "${one[@]}" --baseline hard.json --tolerance 50%
+says out '64 bytes +1.0 ns ' # and not 0.000 ms
 refused 4 "this is '3 ranks as processes'" "${one[@]}" -n 3 --baseline before.json
 
 # Without the direct path nothing is in an arena, and what does not fit a message is copied on the way.
@@ -130,6 +131,7 @@ refused 2 'there are all-reduce, reduce, ' comm everything
 refused 3 'neither FROM..TO' comm bench.sizes=64..8
 refused 3 'neither FROM..TO' comm bench.sizes=8,x
 refused 3 'neither FROM..TO' comm bench.sizes=0
+refused 3 'sizes are from 1 byte to 1000 GB' comm bench.sizes=1Ti
 refused 3 'neither FROM..TO' comm bench.sizes=64,8
 refused 3 'is no list of f32' comm bench.types=f64
 refused 3 'is no list of f32' comm bench.types=f32,f32

@@ -28,6 +28,10 @@ refused 3 "did you mean 'dgx-h100'" --model llama3-8b --cluster dgx-h10 --batch 
 refused 2 '--batch is missing' --model llama3-8b --cluster dgx-h100
 refused 2 "no knob like 'foo=3'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix foo=3
 refused 2 "did you mean 'evaluate'" evaluat x.csv
+refused 2 "zero takes a stage from 0 to 3, not '9'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix zero=9
+refused 2 "tp takes a number from 1 on, not '0'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix tp=0
+refused 3 'tp x cp x pp x dp, as far as they are fixed, must divide' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix tp=3
+refused 3 'with fewer knobs fixed there may be one' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix vpp=4 --fix pp=1
 refused 10 'x.csv' evaluate "$work/x.csv"
 
 # A machine of two devices whose figures do not matter.
@@ -49,6 +53,10 @@ network:
   bandwidth: 10
   source: test
 END
+
+# A device in whose place a cluster could stand: the sentence is about the device.
+sed 's/size: 2/size: -2/' "$work/device.yaml" >"$work/wrong.yaml"
+refused 3 'wrong.yaml:6:9: memory.size: -2 is out of range' --model gpt2-tiny --cluster "$work/wrong.yaml" --batch 8seq
 
 # Search, file and explanation agree.
 plan --model llama3-70b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192 --json --write "$work/large.yaml" || fail "$(cat "$work/err")"

@@ -49,9 +49,9 @@ shows '^  switch +64 ' -- checkpoint --devices 1024 --state 2.8TB --storage 10GB
 shows '^  64 +64 +0 +1720 .* \$53\.21 +40\.1' '^  64, stale by 4 .* \$56\.00 +38\.1 +0\.4472' -- \
   sync --iterations 100k --seconds 0.4s --measured 8:12.8k:0.15 --measured 64:1.72k:0.45 --measured 64:2.1k:0.25:4
 shows '^  1 +1 +0 +100000 ' '^  64, stale by 4 ' -- sync --iterations 100k --seconds 0.4s --critical 20k --gradients 400MB
-shows 'states +1\.494 TB' 'devices that these alone fill +19$' 'keys and values +2\.684 GB' -- \
+shows 'states +1391 GiB' 'devices that these alone fill +19$' 'keys and values +2\.5 GiB' -- \
   rlhf --policy 70e9 --reward 13e9 --value 13e9 --tp 8 --pp 4
-shows 'states +1\.26 TB' 'padding .* 87\.89 %' -- rlhf --method dpo --policy 70e9 \
+shows 'states +1173 GiB' 'padding .* 87\.89 %' -- rlhf --method dpo --policy 70e9 \
   --lengths 2048:128:128:128:128:128:128:128:128:128:128:128:128:128:128:128
 shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says ZeRO and three dimensions, right here' -- \
   tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes 128
@@ -71,9 +71,9 @@ shows 'operations .* 3\.286e\+24' 'device hours +2883805' 'warning \(mfu-without
 printf 'params,tokens,loss\r\n1e7,2e8,4.9\r\n1e8,2e9,3.9\n\n1e9,2e10,3.2\n' >runs.csv
 shows 'runs +3$' 'exponent +0\.04' 'floor +0$' 'operations for the target' -- fit-exponent runs.csv --target 2.8
 shows 'warning \(far-extrapolation\)' 'loss at these' -- fit-exponent runs.csv --at 1e25
-shows '^  user, by rows .* 258 GB +32\.25 GB' '^  day, copied ' 'fullest device +58\.05 GB' -- embedding --devices 8 --memory 60GB \
+shows '^  user, by rows .* 240\.3 GiB +30\.04 GiB' '^  day, copied ' 'fullest device +54\.06 GiB' -- embedding --devices 8 --memory 60GB \
   --table user:500e6:128 --table item:50e6:128:20 --table day:366:128
-shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights kept +14 GB +7 GB' '^  gradients sent +14 GB +14 GB' -- precision --params 7e9
+shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights +13\.04 GiB +6\.519 GiB' '^  gradients +14 GB +14 GB' -- precision --params 7e9
 shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu --params 540.35e9 --layers 118 --width 12288 --sequence 2048 \
   --rate 238.3e3 --devices 6144 --peak 275e12 --recomputed 1
 
@@ -130,7 +130,12 @@ refused 2 'give one' checkpoint --devices 8 --write 5min --state 3GB
 refused 2 'give --write TIME' checkpoint --devices 8 --state 3GB
 refused 2 "part takes NAME:COUNT:TIME as in switch:64:200000h, not 'switch:64'" checkpoint --devices 8 --write 1s --part switch:64
 refused 2 "'often' in --part switch:64:often is no time" checkpoint --devices 8 --write 1s --part switch:64:often
-refused 2 'needs a time above 0' checkpoint --devices 8 --write 1s --part switch:64:0s
+refused 2 'needs a time of a second at least' checkpoint --devices 8 --write 1s --part switch:64:0s
+refused 2 "'1e300' in --part switch:1e300:20h is no number from 0 to 1e18" checkpoint --devices 8 --write 1s --part switch:1e300:20h
+refused 2 'is no time such as 30s or 50000h, at most 1e12 s' checkpoint --devices 8 --write 1s --part switch:64:1e300
+refused 2 'needs a worker and an iteration at least' sync --iterations 100k --seconds 0.4s --measured 8:1e-300:0.15
+refused 2 'an answer has a token' rlhf --policy 7e9 --lengths 1e-300:3:4
+refused 3 'about 1e.24 devices would do' embedding --devices 8 --memory 1 --table user:1e18:250e3
 refused 2 'give --iterations' sync --seconds 1s
 refused 2 'give --seconds' sync --iterations 100
 refused 2 'measured takes WORKERS' sync --iterations 100 --seconds 1s --measured 8
@@ -168,7 +173,7 @@ refused 2 'give --devices, and --memory' embedding --table a:1:1
 refused 2 'give a --table' embedding --devices 8 --memory 1GB
 refused 2 'table takes NAME:ROWS:WIDTH' embedding --devices 8 --memory 1GB --table a:1
 refused 2 'less than a row' embedding --devices 8 --memory 1GB --table a:0:1
-refused 3 'GB more than it has; about 43 devices would do' embedding --devices 8 --memory 6GB --table user:500e6:128
+refused 3 'GiB more than it has; about 43 devices would do' embedding --devices 8 --memory 6GB --table user:500e6:128
 refused 2 'weights takes a number between 0 and 1' precision --weights 2
 refused 2 'count attention together' mfu --params 1e9 --rate 1e5 --devices 8 --peak 1e15 --layers 2
 refused 2 'give --params, and --rate' mfu --devices 8

@@ -209,7 +209,7 @@ static void tables_are_cut_by_their_size(void **state) {
   near("moved", r.moved, 4 * 1024 * 256 * 7.0 / 8, 1);
   budget.capacity = 30e9;
   assert_int_equal(tr_law_tables_place(t, 5, &budget, load, &r), TR_ERR_PLAN);
-  assert_true(strstr(tr_status_text(), "GB more than it has; about 12 devices"));
+  assert_true(strstr(tr_status_text(), "GiB more than it has; about 12 devices"));
   budget.copy_below = 1e12;
   assert_int_equal(tr_law_tables_place(t, 5, &budget, load, &r), TR_ERR_PLAN);
   assert_true(strstr(tr_status_text(), "copy fewer"));

@@ -204,8 +204,75 @@ static void refused(void **state) {
   assert_non_null(strstr(tr_status_text(), "no experts"));
 }
 
+// The fullest of all stages is found among the few that are looked at, also where the first layers have no experts.
+static void fullest_stage(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(1024);
+  w.layers = 60, w.experts = 64, w.active = 4, w.expert_ffn = 2048;
+  for (w.dense_first = 0; w.dense_first <= 7; w.dense_first++)
+    for (int64_t pp = 1; pp <= 62; pp++)
+      for (int recompute = 0; recompute < 2; recompute++) {
+        tr_plan p;
+        tr_footprint all, one;
+        double most = 0, needed = 0;
+        tr_plan_init(&p);
+        p.pp = pp, p.batch = 128;
+        p.recompute = recompute ? TR_PLAN_RECOMPUTE_FULL : TR_PLAN_RECOMPUTE_NONE;
+        if (tr_plan_check(&p, &w, &c) < 0) continue;
+        for (int64_t i = 0; i < pp; i++) {
+          tr_predict_stage_memory(&p, &w, &c, i, &one);
+          most = one.total > most ? one.total : most;
+          needed = one.needed > needed ? one.needed : needed;
+        }
+        tr_predict_memory(&p, &w, &c, &all);
+        assert_true(all.needed == needed);
+        if (all.total != most)
+          fail_msg("pp %lld, %lld dense layers: %.4g of %.4g bytes, stage %lld", (long long)pp,
+                   (long long)w.dense_first, all.total, most, (long long)all.stage);
+      }
+}
+
+// One place for the rules: what the search would try, a check lets pass; layers for further tokens count; a schedule's own rules too.
+static void stages_and_schedules(void **state) {
+  (void)state;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(1024);
+  w.layers = 30;
+  for (int more = 0; more < 2; more++)
+    for (int64_t pp = 1; pp <= 36; pp++)
+      for (int64_t vpp = 1; vpp <= 4; vpp++) {
+        tr_plan p;
+        tr_plan_init(&p);
+        w.predict_more = more;
+        p.pp = pp, p.vpp = vpp, p.batch = 12 * pp;
+        int64_t chunks = pp * vpp, layers = 30 + more;
+        int passes = (chunks <= layers || chunks == layers + 2) && (vpp == 1 || pp > 1);
+        assert_int_equal(tr_plan_check(&p, &w, &c) == TR_OK, passes);
+        if (tr_plan_is_even(&p, &w)) assert_true(passes);
+      }
+  static const struct {
+    const char *schedule, *says;
+    int64_t pp, vpp, batch;
+  } bad[] = {{"dualpipe", "odd", 3, 1, 12},
+             {"dualpipe", "m 6 does not fill", 4, 1, 6},
+             {"dualpipe", "v 4", 4, 4, 16},
+             {"interleaved", "m 9", 4, 2, 9},
+             {"interleaved", "65537 micro-batches", 4, 2, 1 + (1 << 16)},
+             {"1f1b1f", "no schedule is called", 4, 1, 8}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    tr_plan p;
+    tr_plan_init(&p);
+    p.pp = bad[i].pp, p.vpp = bad[i].vpp, p.batch = bad[i].batch, p.schedule = bad[i].schedule;
+    assert_int_equal(tr_plan_check(&p, &w, &c), TR_ERR_PLAN);
+    if (!strstr(tr_status_text(), bad[i].says)) fail_msg("'%s' does not say '%s'", tr_status_text(), bad[i].says);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(terms_add_up),
+                                     cmocka_unit_test(stages_and_schedules),
+                                     cmocka_unit_test(fullest_stage),
                                      cmocka_unit_test(better_is_never_slower),
                                      cmocka_unit_test(memory_is_monotone),
                                      cmocka_unit_test(zero_as_published),

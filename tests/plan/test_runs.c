@@ -103,7 +103,7 @@ static void out_of_memory(void **state) {
     ran += run->step > 0;
   }
   assert_true(called >= 7);
-  at_most("the share of runs that are said not to fit", (double)wrongly / (double)ran, 0.02);
+  at_most("the share of runs that are said not to fit", (double)wrongly / (double)ran, 0.01);
 }
 
 // No peak is off by more than 15 %, but that of one of two runs of the same plan (44 and 38 GB), and one whose ZeRO 1 takes as
@@ -161,6 +161,59 @@ static void row_for_row(void **state) {
   tr_text_free(&text);
 }
 
+static tr_runs table_of(const char *text) {
+  char path[] = "/tmp/trireme-runs-XXXXXX";
+  tr_runs out;
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(tr_file_write_all(fd, text, strlen(text), path), TR_OK);
+  close(fd);
+  assert_int_equal(tr_runs_load(path, &out), TR_OK);
+  unlink(path);
+  tr_runs_predict(&out);
+  return out;
+}
+
+// Rows that say little, contradict themselves, or call things by other names are predicted, and say how they were taken.
+static void odd_rows(void **state) {
+  (void)state;
+  static const struct {
+    const char *row, *device, *says;
+  } odd[] = {
+      {"New 1,2025,70,80,8192,64,4096,A100-80GB SXM,64,8,4,2,1,256,full,1", "A100-SXM-80", "taken as A100-SXM-80"},
+      {"New 1,2025,70,80,8192,64,4096,NVIDIA H100 SXM5,64,8,4,2,1,256,block,1", "H100-SXM-80", "taken as H100-SXM"},
+      {"New 1,2025,70,80,8192,64,4096,B200,64,8,4,2,1,256,yes,1", "B200-SXM", "taken as B200-SXM"},
+      {"New 1,2025,70,80,8192,64,4096,GB200 NVL72,64,4,4,2,1,256,no,1", "GB200", "taken as GB200"},
+      {"New 1,2025,13,40,5120,40,4096,H100-SXM-80,64,8,,,1,256,,1", "H100-SXM-80", "fastest that fits"},
+      {"New 1,2025,13,40,5120,40,4096,H100-SXM-80,64,8,2,2,1,8,,1", "H100-SXM-80", "taken as dp 8, cp 2"},
+      {"New 1,2025,13,40,5120,40,4096,H100-SXM-80,64,8,2,2,3,256,,1", "H100-SXM-80", "micro-batch"},
+      {"Megatron,2025,7,32,4544,71,2048,H100-SXM-80,64,8,8,1,1,256,,", "H100-SXM-80", "71 heads: taken as 72"},
+      {"New 1,2025,7,,,,2048,H100-SXM-80,64,8,1,1,1,256,full,3", "H100-SXM-80", "a shape of 7e+09"},
+      {"New 1,,7,32,4096,32,,H200-SXM,,,2,1,1,256,full,3", "H200-SXM", "sequences is not stated"},
+  };
+  for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "id,framework,year,params_b,layers,hidden,heads,seq_len,gpu,n_gpus,gpus_per_node,tp,pp,"
+             "mbs,gbs_seqs,recompute,zero_stage\nrow,%s\n",
+             odd[i].row);
+    tr_runs out = table_of(text);
+    tr_text csv = {0};
+    tr_runs_csv(&out, &csv);
+    const tr_run *run = &out.run[0];
+    if (*run->why || !(run->predicted_step > 0) || !(run->predicted_memory > 0))
+      fail_msg("'%s' is not predicted: %s", odd[i].row, run->why);
+    assert_string_equal(run->cluster.device.name, odd[i].device);
+    assert_int_equal(tr_plan_check(&run->plan, &run->model, &run->cluster), TR_OK);
+    if (!strstr(csv.data, odd[i].says)) fail_msg("'%s' does not say '%s'", csv.data, odd[i].says);
+    tr_text_free(&csv);
+    tr_runs_unload(&out);
+  }
+  tr_runs out = table_of("id,gpu,n_gpus,tp,pp\n1,RTX 4090,8,1,1\n");
+  assert_non_null(strstr(out.run[0].why, "no device 'RTX 4090'"));
+  tr_runs_unload(&out);
+}
+
 static void damaged(void **state) {
   (void)state;
   static const struct {
@@ -183,9 +236,9 @@ static void damaged(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(marks),         cmocka_unit_test(contrasts),
-                                     cmocka_unit_test(out_of_memory), cmocka_unit_test(peaks),
-                                     cmocka_unit_test(imbalance),     cmocka_unit_test(zero_states),
-                                     cmocka_unit_test(row_for_row),   cmocka_unit_test(damaged)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(marks),       cmocka_unit_test(contrasts), cmocka_unit_test(out_of_memory),
+      cmocka_unit_test(peaks),       cmocka_unit_test(imbalance), cmocka_unit_test(zero_states),
+      cmocka_unit_test(row_for_row), cmocka_unit_test(odd_rows),  cmocka_unit_test(damaged)};
   return cmocka_run_group_tests(tests, load, unload);
 }

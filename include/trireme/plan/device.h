@@ -29,7 +29,8 @@ typedef struct tr_efficiency {
   double grouped;                     // experts' products against plain ones of the same size
   double step_ms;                     // per step, whatever its size
   double straggle;                    // per doubling of hosts, share of the step
-  double median, p90;                 // relative error of predicted step times on the rows it was fitted on
+  double median, p90,
+      p90_experts; // relative error of predicted step times on the rows it was fitted on; with experts
 } tr_efficiency;
 
 typedef struct tr_device {

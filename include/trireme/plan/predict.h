@@ -41,7 +41,7 @@ typedef struct tr_plan {
   int hides_input_grads; // the backward half of tensor-parallel traffic, beside the weights' gradients (Megatron since 2022)
   int waits;             // for the device after each layer (DeepSpeed's pipelines with recomputation)
   int gathers_singly;   // parameter by parameter, through one port of the host (DeepSpeed of 2021)
-  int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed), not layer by layer
+  int gathers_matrices; // sharded weights are whole matrix by matrix (DeepSpeed, XLA), not layer by layer
   int keeps_gathered;   // sharded weights stay gathered over the micro-batches of a step
   double weight_bytes, grad_bytes, state_bytes; // per parameter: weights, gradients, optimizer with master weights
   double update_bytes; // per parameter that the update makes besides, when activations are gone
@@ -56,6 +56,9 @@ void tr_plan_init(tr_plan *plan); // one device, bf16, a current program
 void tr_plan_follow_degrees(tr_plan *plan);
 // TR_ERR_PLAN naming the degree, its value and what would work.
 tr_status tr_plan_check(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster);
+// Of the plans that it lets pass, those that the search goes through: where ranks have several chunks, chunks are of one size (the
+// embedding and the head may count as a layer each), and micro-batches are dealt out in rounds of pp.
+int tr_plan_is_even(const tr_plan *plan, const tr_workload *model);
 int64_t tr_plan_devices(const tr_plan *plan);
 
 typedef enum tr_memory_item {
@@ -104,6 +107,8 @@ typedef struct tr_prediction {
   int fits;
 } tr_prediction;
 
+// Nine in ten comparable published runs took at most so much longer or shorter, as a share: by device, and with experts or not.
+double tr_predict_spread(const tr_workload *model, const tr_cluster *cluster);
 double tr_predict_step(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster,
                        double term[TR_TERM_COUNT]);
 void tr_predict_memory(const tr_plan *plan, const tr_workload *model, const tr_cluster *cluster, tr_footprint *out);

@@ -2,8 +2,8 @@
 // Published training runs as rows of a table, so that predictions can be held against them: reading, predicting, scoring.
 //
 // Two tables are understood, told apart by their header: published runs (model, machine and plan by name, step time, rate
-// or FLOP/s, memory) and measurements of one node (n_gpus, gbs, mbs, hidden, ..., iter_ms). Rows that lack what a
-// prediction needs stay in the list with the reason.
+// or FLOP/s, memory) and measurements of one node (n_gpus, gbs, mbs, hidden, ..., iter_ms). What a row does not
+// say is filled in and noted; rows that even so cannot be predicted stay in the list with the reason.
 #ifndef TRIREME_PLAN_RUNS_H
 #define TRIREME_PLAN_RUNS_H
 
@@ -15,6 +15,9 @@ typedef struct tr_run {
   char tier;         // 'A' complete .. 'D'; 'S' a measurement of one node
   int64_t group;     // rows of a group differ in the plan alone; 0: none
   char why[160];     // why it cannot be predicted, "" where it can
+  char note[256];    // what was not stated and how it was taken
+  int guessed;       // there is such
+  int searched;      // its degrees are those of the fastest plan that fits
   int batch_unknown; // no batch is stated: eight passes are predicted
   int micro_unknown; // no micro-batch is stated: no memory is predicted
   int states_only;   // no model is named: its states alone are predicted, from the number of parameters

@@ -53,6 +53,7 @@ typedef struct tr_schedule_spec {
 
 // TR_ERR_PLAN names the rule that the numbers break, and the nearest that keep it. The caller destroys *out.
 tr_status tr_schedule_build(const tr_schedule_spec *spec, tr_schedule *out);
+tr_status tr_schedule_allows(const tr_schedule_spec *spec); // the same without building it
 void tr_schedule_destroy(tr_schedule *schedule);
 // Names that tr_schedule_build knows, in the order of the list above, with one line on each; NULL behind the last.
 const char *tr_schedule_known(int i, const char **what);
