@@ -209,20 +209,6 @@ static void over_cuts(search *s, tr_plan *p) {
   }
 }
 
-static tr_status nothing(const search *s) {
-  if (isfinite(s->lacking))
-    return tr_error(
-        TR_ERR_PLAN,
-        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld devices of %s; more devices, a "
-        "smaller batch or a shorter sequence would help",
-        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, s->c->name);
-  return tr_error(
-      TR_ERR_PLAN,
-      "no plan divides %lld devices and a batch of %lld sequences as asked; a batch that is a multiple of the "
-      "devices always works",
-      (long long)s->devices, (long long)s->o->fixed.batch);
-}
-
 static tr_status run(search *s) {
   tr_plan plan = s->o->fixed;
   int simulates = !s->o->closed && !s->o->visit;
@@ -231,7 +217,7 @@ static tr_status run(search *s) {
   s->out->lacking = s->lacking;
   s->out->near = tr__search_below(s, s->best * (1 + tr_predict_spread(s->w, s->c)));
   TR_TRY(tr__search_finish(s));
-  return s->out->n ? TR_OK : nothing(s);
+  return s->out->n ? TR_OK : tr__search_nothing(s);
 }
 
 tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
