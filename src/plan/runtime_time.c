@@ -2,7 +2,8 @@
 // The time of a step program (runtime.h): each operation at the price of its pieces or of its state, through the simulator where ranks
 // wait for each other.
 //
-// On one host sums over ranks are the ranks' own work, done between pieces, so they add to the step ("step"); nothing hides them.
+// On one host sums over ranks are the ranks' own work, done between pieces, so they add to the step ("step"); nothing hides them. Pieces
+// that exchange take what their values take over the host's links: in a pair beside the other pass, elsewhere waited for.
 #include "plan/plan_internal.h"
 #include "plan/runtime_internal.h"
 #include "trireme/plan/runtime.h"
@@ -13,6 +14,7 @@
 // Of one place in the pipeline.
 typedef struct place {
   double *piece[TR_KERNEL_PASSES]; // [pieces] seconds
+  double *exchange;                // [pieces] seconds of one exchange; 0: the piece computes
   tr_value_plan values;            // of which it needs what runs again
   double term[TR_TERM_COUNT];      // of its compute lane
 } place;
@@ -21,8 +23,9 @@ typedef struct timing {
   const tr_runtime_plan *p;
   const tr_kernel_rates *rates;
   const tr_cluster *cluster;
-  place *place; // [pp]
-  int messages; // they take time
+  place *place;            // [pp]
+  int messages, exchanges; // they take time
+  int exchanging;          // there are such
 } timing;
 
 // ---- prices
@@ -39,13 +42,28 @@ static tr_status price(const timing *t, const char *kind, tr_kernel_pass pass, c
                   p->threads, p->threads == 1 ? "" : "s");
 }
 
-static tr_status price_pieces(const timing *t, const tr_runtime_part *part, place *out) {
+// Every rank gives away what the others are to have of its rows, as if dealt out evenly.
+static double exchange_seconds(const timing *t, const tr_piece *piece, const tr_model *model) {
+  const tr_runtime_plan *p = t->p;
+  const double width = (double)tr_model_value(model, piece->out[0].value)->width;
+  const tr__links host = {.ranks = p->dp, .near = p->dp, .ring_slow = 1, .swap_slow = 1};
+  return tr__gather(t->cluster, host, (double)p->rows * width * (double)tr_dtype_size(p->type)).seconds;
+}
+
+static tr_status price_pieces(timing *t, const tr_runtime_part *part, place *out) {
   const size_t n = (size_t)tr_model_pieces(part->model);
+  out->exchange = calloc(n + 1, sizeof *out->exchange);
+  if (!out->exchange) return tr_error(TR_ERR_MEMORY, "no memory for the times of %zu pieces", n);
   for (int pass = 0; pass < TR_KERNEL_PASSES; pass++) {
     out->piece[pass] = calloc(n + 1, sizeof *out->piece[pass]);
     if (!out->piece[pass]) return tr_error(TR_ERR_MEMORY, "no memory for the times of %zu pieces", n);
     for (int i = 0; i < (int)n; i++) {
       const tr_piece *piece = tr_model_piece(part->model, i);
+      if (piece->ops->exchanges) {
+        out->exchange[i] = exchange_seconds(t, piece, part->model);
+        t->exchanging = 1;
+        continue;
+      }
       const tr_kernel_work work = tr_piece_work(part->model, i, t->p->type, t->p->rows, t->p->sequence);
       TR_TRY(price(t, piece->ops->kind ? piece->ops->kind : piece->name, (tr_kernel_pass)pass, &work,
                    &out->piece[pass][i]));
@@ -76,6 +94,16 @@ static double pass_seconds(const timing *t, int rank, const tr_op *op) {
     else if (op->kind != TR_OP_R)
       sum += backward_share(tr_model_piece(model, (int)i), op->kind) * l->piece[TR_KERNEL_BACKWARD][i];
   }
+  return sum;
+}
+
+// Of the pieces in an operation that exchange; weights' gradients need none.
+static double exchanged_seconds(const timing *t, int rank, const tr_op *op) {
+  const place *l = &t->place[rank];
+  double sum = 0;
+  if (!t->exchanges || op->kind > TR_OP_R || op->kind == TR_OP_W) return 0;
+  for (uint32_t i = op->piece_begin; i < op->piece_end; i++)
+    if (op->kind != TR_OP_R || l->values.again[i]) sum += l->exchange[i];
   return sum;
 }
 
@@ -122,8 +150,9 @@ tr_kernel_work tr_runtime_state_work(const tr_runtime_plan *p, int rank, const t
 static double op_seconds(const timing *t, int rank, const tr_op *op) {
   const char *kind;
   double seconds = 0;
-  if (op->lane != TR_LANE_COMPUTE) return 0;
-  if (op->kind <= TR_OP_R) return pass_seconds(t, rank, op);
+  const double exchanged = exchanged_seconds(t, rank, op);
+  if (op->lane != TR_LANE_COMPUTE) return exchanged;
+  if (op->kind <= TR_OP_R) return pass_seconds(t, rank, op) + exchanged;
   const tr_kernel_work work = tr_runtime_state_work(t->p, rank, op, &kind);
   if (kind && price(t, kind, TR_KERNEL_FORWARD, &work, &seconds) < 0) return 0; // seen by add_terms before
   return seconds;
@@ -194,13 +223,14 @@ static int64_t link_ticks(void *user, int from, int to, int64_t *occupancy) {
   return llround(1e9 * one.latency);
 }
 
-static tr_status makespan(timing *t, int messages, double *out) {
+static tr_status makespan(timing *t, int messages, int exchanges, double *out) {
   const tr_runtime_plan *p = t->p;
   const tr_program **program = malloc((size_t)p->pp * sizeof *program);
   tr_sim_result result;
   if (!program) return tr_error(TR_ERR_MEMORY, "no memory to simulate a step");
   for (int r = 0; r < p->pp; r++) program[r] = p->part[r].program;
   t->messages = messages;
+  t->exchanges = exchanges;
   const tr_sim_costs costs = {.op = op_ticks, .link = link_ticks, .user = t};
   tr_status status = tr_sim_run(program, p->pp, &costs, &result);
   free(program);
@@ -218,7 +248,7 @@ static double busy_of(const place *l) {
 static tr_status put_terms(timing *t, double term[TR_TERM_COUNT]) {
   const tr_runtime_plan *p = t->p;
   int most = 0;
-  double plain, whole, rest;
+  double bare, plain, whole, rest;
   for (int r = 1; r < p->pp; r++)
     if (busy_of(&t->place[r]) > busy_of(&t->place[most])) most = r;
   for (int i = 0; i < TR_TERM_COUNT; i++) term[i] = t->place[most].term[i];
@@ -228,10 +258,12 @@ static tr_status put_terms(timing *t, double term[TR_TERM_COUNT]) {
   TR_TRY(price(t, "step", TR_KERNEL_FORWARD, &sums, &term[TR_TERM_GRADS]));
   TR_TRY(price(t, "step", TR_KERNEL_FORWARD, &(tr_kernel_work){0}, &rest)); // the call, once
   term[TR_TERM_GRADS] -= rest;
-  if (p->pp == 1) return TR_OK;
-  TR_TRY(makespan(t, 0, &plain));
-  TR_TRY(makespan(t, 1, &whole));
-  term[TR_TERM_BUBBLE] = fmax(plain - busy_of(&t->place[most]), 0);
+  if (p->pp == 1 && !t->exchanging) return TR_OK;
+  TR_TRY(makespan(t, 0, 0, &bare));
+  TR_TRY(makespan(t, 0, 1, &plain));
+  TR_TRY(makespan(t, 1, 1, &whole));
+  term[TR_TERM_BUBBLE] = fmax(bare - busy_of(&t->place[most]), 0);
+  term[TR_TERM_EP] = fmax(plain - bare, 0);
   term[TR_TERM_PP] = fmax(whole - plain, 0);
   return TR_OK;
 }
@@ -248,6 +280,7 @@ tr_status tr_runtime_time(const tr_runtime_plan *p, const tr_kernel_rates *rates
   if (status == TR_OK) status = put_terms(&t, term);
   for (int r = 0; r < p->pp; r++) {
     for (int pass = 0; pass < TR_KERNEL_PASSES; pass++) free(t.place[r].piece[pass]);
+    free(t.place[r].exchange);
     tr_value_plan_free(&t.place[r].values);
   }
   free(t.place);

@@ -220,39 +220,6 @@ static void over_cuts(search *s, tr_plan *p) {
   }
 }
 
-// Whether the degrees that are fixed divide the devices.
-static int degrees_divide(const search *s) {
-  const tr_plan *f = &s->o->fixed;
-  const int64_t degree[] = {f->tp, f->cp, f->pp, f->dp};
-  int64_t rest = s->devices;
-  for (size_t i = 0; i < sizeof degree / sizeof *degree; i++) {
-    if (degree[i] > 0 && rest % degree[i] != 0) return 0;
-    if (degree[i] > 0) rest /= degree[i];
-  }
-  return 1;
-}
-
-static int is_fixed(const search *s) {
-  const tr_plan *f = &s->o->fixed;
-  return f->tp > 0 || f->cp > 0 || f->pp > 0 || f->dp > 0 || f->vpp > 0 || f->ep > 0 || f->micro > 0 || f->schedule ||
-         s->o->fixed_zero >= 0 || s->o->fixed_recompute >= 0;
-}
-
-static tr_status nothing(const search *s) {
-  const char *plural = s->devices == 1 ? "" : "s";
-  if (isfinite(s->lacking))
-    return tr_error(
-        TR_ERR_PLAN,
-        "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld device%s of %s; more devices, a "
-        "smaller batch or a shorter sequence would help",
-        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, plural, s->c->name);
-  return tr_error(TR_ERR_PLAN, "no plan divides %lld device%s and a batch of %lld sequence%s as asked; %s",
-                  (long long)s->devices, plural, (long long)s->o->fixed.batch, s->o->fixed.batch == 1 ? "" : "s",
-                  !degrees_divide(s) ? "tp x cp x pp x dp, as far as they are fixed, must divide the devices"
-                  : is_fixed(s)      ? "with fewer knobs fixed there may be one"
-                                     : "a batch that is a multiple of the devices always works");
-}
-
 static tr_status run(search *s) {
   tr_plan plan = s->o->fixed;
   int simulates = !s->o->closed && !s->o->visit;
@@ -261,7 +228,7 @@ static tr_status run(search *s) {
   s->out->lacking = s->lacking;
   s->out->near = tr__search_below(s, s->best * (1 + tr_predict_spread(s->w, s->c)));
   TR_TRY(tr__search_finish(s));
-  return s->out->n ? TR_OK : nothing(s);
+  return s->out->n ? TR_OK : tr__search_nothing(s);
 }
 
 tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,

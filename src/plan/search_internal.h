@@ -37,6 +37,9 @@ void tr__search_keep(tr__search *search, const tr_search_entry *entry);
 double tr__search_limit(const tr__search *search);               // seconds; slower plans cannot enter the result
 int64_t tr__search_below(const tr__search *search, double step); // plans that take at most so long
 void tr__search_note(tr__search *search, const tr_plan *plan, double step, double overflow);
+const char *tr__search_schedule_of(const tr_plan *plan); // as the search calls it
+// TR_ERR_PLAN: why there is no plan, and what would help (search_help.c).
+tr_status tr__search_nothing(const tr__search *search);
 // The best of what is kept through the simulator, in order into the result. TR_ERR_MEMORY.
 tr_status tr__search_finish(tr__search *search);
 

@@ -140,6 +140,8 @@ static int64_t schedule_of(const tr_plan *p) {
   return 0;
 }
 
+const char *tr__search_schedule_of(const tr_plan *p) { return tr_search_schedule_name(schedule_of(p)); }
+
 const char *tr_search_schedule_name(int64_t i) {
   static const char *const name[] = {"1f1b", "interleaved", "zb_h1", "dualpipe"};
   return i >= 0 && i < (int64_t)(sizeof name / sizeof *name) ? name[i] : NULL;

@@ -15,6 +15,7 @@
 #include "trireme/plan/pipeline.h"
 #include "trireme/plan/search.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,8 +264,44 @@ static void lacks_what_the_smallest_lacks(void **state) {
   }
 }
 
+// What does not work as fixed works with the values that the refusal names, each tried here.
+static void says_what_would_help(void **state) {
+  (void)state;
+  static tr_search_result found;
+  tr_workload w = case_model();
+  tr_search_options o, free_tp;
+  tr_search_options_init(&o);
+  tr_cluster c = case_cluster(64);
+  o.fixed.batch = 64, o.fixed.sequence = 4096, o.fixed.tp = 3;
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_ERR_PLAN);
+  free_tp = o;
+  free_tp.fixed.tp = 0, free_tp.closed = 1, free_tp.top = 1;
+  char says[64], text[512];
+  snprintf(text, sizeof text, "%s", tr_status_text());
+  assert_int_equal(tr_search(&w, &c, &free_tp, &found), TR_OK);
+  snprintf(says, sizeof says, "; tp=%lld would work", (long long)found.top[0].plan.tp);
+  if (!strstr(text, says)) fail_msg("'%s' does not say '%s'", text, says);
+  // Full copies without recomputation do not fit, sharded or recomputed ones do.
+  w.layers = 80, w.width = 8192, w.heads = 64, w.ffn = 28672;
+  o.fixed.tp = 8, o.fixed.pp = 1, o.fixed_zero = 0;
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_ERR_PLAN);
+  if (!strstr(tr_status_text(), "pp=") || !strstr(tr_status_text(), " or zero=")) fail_msg("%s", tr_status_text());
+  tr_cluster few = case_cluster(8), more = case_cluster(64);
+  tr_search_options_init(&o);
+  o.fixed.batch = 64, o.fixed.sequence = 4096;
+  w.layers = 120;
+  assert_int_equal(tr_search(&w, &few, &o, &found), TR_ERR_PLAN);
+  const char *at = strstr(tr_status_text(), "; on ");
+  if (!at) fail_msg("%s", tr_status_text());
+  more.hosts = strtoll(at + 5, NULL, 10) / more.host_devices;
+  assert_int_equal(tr_search(&w, &more, &o, &found), TR_OK);
+  more.hosts /= 2;
+  assert_int_equal(tr_search(&w, &more, &o, &found), TR_ERR_PLAN);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_trying_all),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(says_what_would_help),
+                                     cmocka_unit_test(equals_trying_all),
                                      cmocka_unit_test(equals_trying_all_with_experts),
                                      cmocka_unit_test(groups_stand_for_all),
                                      cmocka_unit_test(schedules_as_asked),

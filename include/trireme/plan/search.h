@@ -24,10 +24,11 @@ typedef struct tr_search_entry {
 typedef struct tr_search_options {
   tr_plan fixed; // degrees, micro; number, batch and sequence always count
   int fixed_zero, fixed_recompute, fixed_map;
-  size_t top;  // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
-  int all;     // no bounds on time: every plan that fits is predicted (tests, explanations)
-  int closed;  // by the closed forms alone
-  int grouped; // of all plans alike in tp, pp and ep the fastest stands for the others
+  size_t top;      // how many plans to keep, 1 to TR_SEARCH_TOP_MOST
+  int all;         // no bounds on time: every plan that fits is predicted (tests, explanations)
+  int closed;      // by the closed forms alone
+  int unexplained; // finding nothing, it does not look for what would help
+  int grouped;     // of all plans alike in tp, pp and ep the fastest stands for the others
   void (*visit)(void *user,
                 const tr_search_entry *
                     entry); // NULL, or called for each plan that fits, without bounds on time and by the closed forms
@@ -55,7 +56,8 @@ typedef struct tr_search_result {
 // Schedules that are searched, from 0; NULL behind the last.
 const char *tr_search_schedule_name(int64_t i);
 
-// TR_ERR_PLAN when no plan works, with what the smallest of them lacks.
+// TR_ERR_PLAN when no plan works, with what the smallest of them lacks and the nearest changes that would help: values of knobs that are
+// fixed, else more devices or another batch.
 tr_status tr_search(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
                     tr_search_result *out);
 
