@@ -44,8 +44,9 @@ static tr_status check_names(const tr__csv *csv, const char *path) {
 }
 
 static tr_status cut(tr__csv *csv, const char *path) {
-  size_t n = 0, room = 0;
-  for (char *at = csv->text; *at;) {
+  static const char mark[] = "\xef\xbb\xbf"; // that a spreadsheet puts before UTF-8
+  size_t n = 0, room = 0, marked = strncmp(csv->text, mark, 3) == 0 ? 3 : 0;
+  for (char *at = csv->text + marked; *at;) {
     size_t first = n, columns = 0;
     for (int more = 1; more; columns++, n++) {
       TR_TRY(grow(csv, n + 1, &room));

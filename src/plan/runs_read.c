@@ -24,7 +24,7 @@ static const char *text(const reader *r, const char *column) {
   return tr__csv_at(r->csv, r->row, tr__csv_column(r->csv, column));
 }
 
-// A number, or `absent` where the field is empty or something else.
+// A number, or `absent` where the field is empty or something else (which tr__run_read refuses for what decides a plan).
 static double real(const reader *r, const char *column, double absent) {
   const char *field = text(r, column);
   char *end;
@@ -225,6 +225,66 @@ static double measured_step(const reader *r, const tr_run *run) {
 
 static void refuse(tr_run *run, const char *why) { snprintf(run->why, sizeof run->why, "%s", why); }
 
+// ---- what no run says
+
+// A field that is there and not understood says something else than one that is empty: nothing is guessed then.
+static int check_counts(const reader *r, tr_run *run) {
+  static const char *const columns[] = {"n_gpus",
+                                        "gpus_per_node",
+                                        "layers",
+                                        "hidden",
+                                        "heads",
+                                        "kv_heads",
+                                        "head_dim",
+                                        "ffn",
+                                        "vocab",
+                                        "seq_len",
+                                        "tp",
+                                        "pp",
+                                        "vpp",
+                                        "dp",
+                                        "cp",
+                                        "ep",
+                                        "dist_opt",
+                                        "zero_stage",
+                                        "mbs",
+                                        "gbs",
+                                        "gbs_seqs",
+                                        "year",
+                                        "shared_experts",
+                                        "moe_ffn",
+                                        "n_experts",
+                                        "top_k",
+                                        "seq_par"};
+  for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+    const char *field = text(r, columns[i]);
+    double value = real(r, columns[i], -1);
+    if (!*field || (value >= 0 && value < COUNT_MOST && value == (double)(int64_t)value)) continue;
+    snprintf(run->why, sizeof run->why, "%s is '%.40s'; a whole number from 0 on, or nothing, works", columns[i],
+             field);
+    return 0;
+  }
+  return 1;
+}
+
+// A word that is not known is taken as what is usual, and that is said.
+static void note_words(const reader *r, tr_run *run) {
+  static const struct {
+    const char *column, *known[16], *taken;
+  } words[] = {{"precision", {"bf16", "fp16", "fp8", "fp4"}, "bf16"},
+               {"mlp", {"lu"}, "two products with gelu"},
+               {"recompute",
+                {"no", "off", "0", "false", "1", "yes", "true", "full", "uniform", "block", "selective", "att", "moe",
+                 "mlp", "layer", "act"},
+                "half of what a layer keeps"}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    const char *field = text(r, words[i].column);
+    int is_known = !*field;
+    for (size_t k = 0; k < 16 && words[i].known[k]; k++) is_known = is_known || has(field, words[i].known[k]);
+    if (!is_known) tr__run_note(run, "%s is '%.40s': taken as %s", words[i].column, field, words[i].taken);
+  }
+}
+
 // A model of so many parameters, for rows that count states alone.
 static void stand_in(double params, tr_workload *w) {
   *w = (tr_workload){
@@ -305,6 +365,8 @@ void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
     read_node(&r, run);
   else
     read_published(&r, run);
+  if (!check_counts(&r, run)) run->states_only = 0;
+  if (!*run->why) note_words(&r, run);
 }
 
 void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run) {

@@ -235,10 +235,52 @@ static void damaged(void **state) {
   }
 }
 
+// A field with something in it that is not understood is no empty field: the row is refused by a count, and notes how a word is
+// taken; others are neither.
+static void not_understood(void **state) {
+  (void)state;
+  static const char head[] =
+      "\xef\xbb\xbfid,gpu,n_gpus,layers,hidden,heads,mlp,seq_len,tp,pp,mbs,gbs_seqs,precision,recompute\n";
+  static const struct {
+    const char *row, *refuses, *notes; // "": not
+  } row[] = {{"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,none", "", ""},
+             {"a,H100-SXM-80,8,32,4096,32,,4096,2,1,1,64,,", "", ""},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,\"selective(attention)\"", "", ""},
+             {"a,H100-SXM-80,8,1.5,4096,32,swiglu,4096,2,1,1,64,bf16,none", "layers is '1.5'", ""},
+             {"a,H100-SXM-80,8,32,-1,32,swiglu,4096,2,1,1,64,bf16,none", "hidden is '-1'", ""},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,1e300,2,1,1,64,bf16,none", "seq_len is '1e300'", ""},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,nan,64,bf16,none", "mbs is 'nan'", ""},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,much,bf16,none", "gbs_seqs is 'much'", ""},
+             {"a,H100-SXM-80,8,32,4096,32,wide,4096,2,1,1,64,bf16,none", "",
+              "mlp is 'wide': taken as two products with gelu"},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,int8,none", "", "precision is 'int8': taken as bf16"},
+             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,some", "",
+              "recompute is 'some': taken as half of what"}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+    char path[] = "/tmp/trireme-runs-XXXXXX", table[512];
+    tr_runs out;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    snprintf(table, sizeof table, "%s%s\n", head, row[i].row);
+    assert_int_equal(tr_file_write_all(fd, table, strlen(table), path), TR_OK);
+    close(fd);
+    assert_int_equal(tr_runs_load(path, &out), TR_OK);
+    unlink(path);
+    assert_int_equal(out.n, 1);
+    assert_string_equal(out.run[0].id, "a");
+    if (*row[i].refuses ? !strstr(out.run[0].why, row[i].refuses) : *out.run[0].why != 0)
+      fail_msg("row %zu is refused: '%s'", i, out.run[0].why);
+    if (*row[i].notes ? !strstr(out.run[0].note, row[i].notes) : *out.run[0].note != 0)
+      fail_msg("row %zu notes '%s'", i, out.run[0].note);
+    tr_runs_unload(&out);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(marks),       cmocka_unit_test(contrasts), cmocka_unit_test(out_of_memory),
-      cmocka_unit_test(peaks),       cmocka_unit_test(imbalance), cmocka_unit_test(zero_states),
-      cmocka_unit_test(row_for_row), cmocka_unit_test(odd_rows),  cmocka_unit_test(damaged)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(marks),         cmocka_unit_test(contrasts),
+                                     cmocka_unit_test(out_of_memory), cmocka_unit_test(peaks),
+                                     cmocka_unit_test(imbalance),     cmocka_unit_test(zero_states),
+                                     cmocka_unit_test(row_for_row),   cmocka_unit_test(odd_rows),
+                                     cmocka_unit_test(damaged),       cmocka_unit_test(not_understood)};
   return cmocka_run_group_tests(tests, load, unload);
 }
