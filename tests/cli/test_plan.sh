@@ -30,8 +30,8 @@ refused 2 "no knob like 'foo=3'" --model llama3-8b --cluster dgx-h100 --batch 1M
 refused 2 "did you mean 'evaluate'" evaluat x.csv
 refused 2 "zero takes a stage from 0 to 3, not '9'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix zero=9
 refused 2 "tp takes a number from 1 on, not '0'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix tp=0
-refused 3 'tp x cp x pp x dp, as far as they are fixed, must divide' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix tp=3
-refused 3 'with fewer knobs fixed there may be one' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix vpp=4 --fix pp=1
+refused 3 'as asked; tp=2 would work' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix tp=3
+refused 3 'as asked; pp=2 or vpp=1 would work' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix vpp=4 --fix pp=1
 refused 10 'x.csv' evaluate "$work/x.csv"
 
 # A machine of two devices whose figures do not matter.
