@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Across hosts: all-reduce and what hides behind computation, against plain TCP over the same links in the same run. Hosts are
+# Across hosts: all-reduce and what hides behind computation, against plain TCP over the same links in the same run; what is fitted to
+# a link with a set rate and a set delay; what exchanges of an overlapped pair (tests/run/exchange_overlap.c) leave exposed. Hosts are
 # network namespaces with throttled links (tests/cli/hosts.sh), Open MPI between them; needs root, ip, tc and Open MPI.
 #
-#   bench/hosts.sh BUILD [RATE [ROUNDS]]    RATE as tc understands it (100mbit); ROUNDS (3): each is TCP, then everything
-#                                           else once; medians over rounds are printed, with the marks; four minutes a round at 100mbit
+#   bench/hosts.sh BUILD [RATE [ROUNDS]]    RATE in kbit, mbit or gbit (100mbit); ROUNDS (3): each is TCP, then everything
+#                                           else once; medians over rounds are printed, with the marks; some minutes a round at 100mbit
 set -euo pipefail
 build=$(cd "${1:?usage: bench/hosts.sh BUILD [RATE [ROUNDS]]}" && pwd) rate=${2:-100mbit} rounds=${3:-3}
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,6 +16,12 @@ if [ -n "$why" ]; then
   echo "bench/hosts.sh: $why" >&2
   exit 5
 fi
+bytes=$(awk -v rate="$rate" 'BEGIN { unit = substr(rate, length(rate) - 3); n = unit == "kbit" ? 125 : unit == "mbit" ? 125e3 : unit == "gbit" ? 125e6 : 0; printf "%.0f", rate * n }')
+if [ "$bytes" = 0 ]; then
+  echo "bench/hosts.sh: the rate is '$rate'; one like 100mbit would work" >&2
+  exit 2
+fi
+link=$rate
 work=$(mktemp -d)
 running=
 clean_up() {
@@ -25,10 +32,10 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 
 # Background and wait, so that a signal ends the job at once. Output to $work/out.
-on() { # EACH COMMAND...
+on() { # EACH COMMAND...: over $link
   local each=$1
   shift
-  "$hosts" 2 "$rate" "$each" "$@" >"$work/out" 2>"$work/err" </dev/null &
+  "$hosts" 2 "$link" "$each" "$@" >"$work/out" 2>"$work/err" </dev/null &
   running=$!
   if ! wait "$running"; then
     running=
@@ -51,6 +58,24 @@ allreduce() { # NAME EACH TYPE BYTES ALGORITHM
 
 median() { # NAME
   sort -g "$work/$1" | awk '{ v[NR] = $1 } END { if (NR) printf "%.3f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
+
+# What bench comm fits to a link of the rate that delays by 10 ms, as shares of what was set; 1 less the error is what is near.
+fit() {
+  on 1 "$build/trireme" bench comm barrier bench.seconds=1ms --write "$work/links.yaml" || return 0
+  local line='s/^ *NAME: //p'
+  near "$(sed -n "${line/NAME/latency}" "$work/links.yaml")" 0.01 >>"$work/latency"
+  near "$(sed -n "${line/NAME/bandwidth}" "$work/links.yaml")" "$bytes" >>"$work/bandwidth"
+}
+
+near() { # VALUE WANTED
+  awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; print 1 - (d < 0 ? -d : d) / b }'
+}
+
+# The share of the exchanges' time that is gone beside work.
+exchange() {
+  on 1 "$build/exchange_overlap" "$bytes" rest 3
+  sed -n 's/^exposed.pairs //p' "$work/out" | awk '{ print 1 - $1 }' >>"$work/hidden"
 }
 
 missed=0
@@ -105,6 +130,20 @@ for each in 1 2; do
   cat "$work/out"
   missed=$((missed + $(grep -c MISSED "$work/out" || true)))
 done
+echo
+why=$("$hosts" why-delay)
+if [ ! -x "$build/exchange_overlap" ]; then why="exchange_overlap and relay were not built, as cmocka was not found"; fi
+if [ -n "$why" ]; then
+  echo "no link with a delay: $why"
+else
+  for ((round = 0; round < rounds; round++)); do
+    link=$rate+10000 fit
+    link=$rate+500 exchange
+  done
+  mark "latency fitted over a delay of 10 ms, less its error" "$(median latency)" 1 0.8
+  mark "bandwidth fitted over it, less its error" "$(median bandwidth)" 1 0.8
+  mark "of exchanges beside work, hidden" "$(median hidden)" 1 0.8
+fi
 echo
 echo "load at the end: $(cut -d' ' -f1-3 /proc/loadavg)"
 if [ "$missed" -gt 0 ]; then

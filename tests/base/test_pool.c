@@ -109,13 +109,16 @@ static void idle_workers_use_no_processor_time(void **state) {
   tr_pool *pool = NULL;
   assert_int_equal(tr_pool_create(3, 1, NULL, NULL, &pool), TR_OK);
   check_split(pool, 3);
-  tr_clock_sleep_ns(100000000); // well past spinning and yielding
-  struct rusage before, after;
-  getrusage(RUSAGE_SELF, &before);
-  tr_clock_sleep_ns(100000000);
-  getrusage(RUSAGE_SELF, &after);
-  // Sleepers are not scheduled at all: allow a few stray switches, not a polling loop.
-  long switches = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw;
+  long switches = 1000;
+  for (int again = 0; again < 5 && switches >= 50; again++) { // they may get to where they sleep late, but they do
+    tr_clock_sleep_ns(100000000);                             // well past spinning and yielding
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    tr_clock_sleep_ns(100000000);
+    getrusage(RUSAGE_SELF, &after);
+    // Sleepers are not scheduled at all: allow a few stray switches, not a polling loop.
+    switches = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw;
+  }
   assert_true(switches < 50);
   tr_pool_destroy(pool);
 }

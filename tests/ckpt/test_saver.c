@@ -173,13 +173,13 @@ static void a_writer_that_never_comes_is_named_within_the_deadline(void **unused
     double start = tr_clock_seconds();
     for (int i = 0; i < 2; i++) { // writer 2 of 3 is missing
       w[i] = (writer){.options = options_of(s, &folder, i, 3, background), .step = 9, .steps = 1};
-      w[i].options.deadline = 0.5;
+      w[i].options.deadline = 1;
       begin(&w[i]);
     }
-    expect_failure(&w[0], TR_ERR_TIMEOUT, "writer 2 of 3 did not write its part within 0.5 s");
+    expect_failure(&w[0], TR_ERR_TIMEOUT, "writer 2 of 3 did not write its part within 1 s");
     end(&w[1]);
     assert_true(w[1].status == TR_ERR_PEER || w[1].status == TR_ERR_TIMEOUT);
-    assert_true(tr_clock_seconds() - start < 10);
+    assert_true(tr_clock_seconds() - start < 30); // no hang
     assert_int_equal(scratch_count(folder.path, ".tmp"), 0);
     // Nobody begins.
     w[2] = (writer){.options = options_of(s, &folder, 2, 3, background), .step = 9, .steps = 1};
@@ -256,7 +256,7 @@ static void a_failed_attempt_can_be_repeated(void **unused) {
   for (int i = 0; i < 2; i++) {
     // The last tensor is given to the second writer.
     w[i] = (writer){.options = options_of(s[i], &folder, i, 2, 1), .step = 9, .disturb = i ? s[i] : NULL};
-    if (i == 0) w[i].options.deadline = 0.3;
+    if (i == 0) w[i].options.deadline = 1;
     assert_int_equal(pthread_create(&w[i].thread, NULL, try_twice, &w[i]), 0);
   }
   for (int i = 0; i < 2; i++) {

@@ -134,10 +134,19 @@ weights_within() {
     awk -v limit="$1" '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= limit) || NF != 2) bad = 1 } END { exit !(NR > 0 && !bad) }'
 }
 
-# wait_until COMMAND...: up to 30 s.
+# settled COMMAND...: which sets rc; again while others on the machine let nothing be said of a link that it measures.
+settled() {
+  local i
+  for ((i = 0; i < 10; i++)); do
+    "$@"
+    if [ "$rc" != 9 ] || ! grep -q 'nothing can be said of the link' "$work/err"; then return; fi
+  done
+}
+
+# wait_until COMMAND...: up to a minute, and more where the command itself takes long.
 wait_until() {
   local i
-  for ((i = 0; i < 600; i++)); do
+  for ((i = 0; i < 1200; i++)); do
     if "$@"; then return 0; fi
     sleep 0.05
   done

@@ -31,9 +31,9 @@ plan train model=gpt2-tiny data.sequence=32 batch.micro=1 batch.sequences=2 run.
 plan train model=llama-tiny data.sequence=32 batch.micro=1 batch.sequences=2 run.threads=1 --cluster here.yaml || fail "plan train: $(cat err)"
 
 # Links join them. A second measurement replaces the first.
-bench comm barrier -n 2 --write here.yaml
+settled bench comm barrier -n 2 --write here.yaml
 expect 'comm --write' 0
-bench comm barrier -n 2 --write here.yaml
+settled bench comm barrier -n 2 --write here.yaml
 expect 'comm --write again' 0
 [ "$(grep -c '^links:' here.yaml)" = 1 ] || fail "links are there $(grep -c '^links:' here.yaml) times"
 says here.yaml '^name: "my machine"$' '^kernels:' 'tier: host'

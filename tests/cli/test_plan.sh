@@ -116,7 +116,12 @@ printf 'name: here\ndevice: %s\nhosts: 1\nhost_devices: 2\nsource: test\n' "$wor
 here=(--model gpt2-tiny --batch 8seq --seq 64 --fix dp=2 --json)
 plan "${here[@]}" --cluster "$work/cluster.yaml" || fail "cluster: $(cat "$work/err")"
 cp "$work/out" "$work/unmeasured.json"
-"$TRIREME" bench comm all-reduce -n 2 bench.seconds=1ms bench.sizes=8..64Ki --write "$work/links.yaml" >"$work/out" 2>"$work/err" || fail "bench: $(cat "$work/err")"
+measure() {
+  "$TRIREME" bench comm all-reduce -n 2 bench.seconds=1ms bench.sizes=8..64Ki --write "$work/links.yaml" >"$work/out" 2>"$work/err"
+  rc=$?
+}
+settled measure
+if [ "$rc" != 0 ]; then fail "bench: $(cat "$work/err")"; fi
 cat "$work/links.yaml" >>"$work/cluster.yaml"
 plan "${here[@]}" --cluster "$work/cluster.yaml" || fail "measured links: $(cat "$work/err")"
 cmp -s "$work/out" "$work/unmeasured.json" && fail "measured links change nothing"

@@ -19,11 +19,12 @@ check_clean() { # NAME
 background=false
 more=()
 fault() {
-  local name=$1 folder=$work/run-$1 begin=$SECONDS
-  TRIREME_FAULT=$2 train "${tiny[@]}" "${more[@]}" -n 3 train.folder="$folder" checkpoint.every=2 checkpoint.background="$background" run.deadline=2s
+  local name=$1 folder=$work/run-$1 begin=$SECONDS deadline=60s
+  if [[ $2 == *stop ]]; then deadline=2s; fi # only a hang takes it; where nothing hangs, a busy machine takes what it takes
+  TRIREME_FAULT=$2 train "${tiny[@]}" "${more[@]}" -n 3 train.folder="$folder" checkpoint.every=2 checkpoint.background="$background" run.deadline=$deadline
   expect "$name" "$3" "$4"
-  # A hang is found after the deadline and given 5 s to end; some more for a busy machine.
-  if ((SECONDS - begin > 15)); then fail "$name: took $((SECONDS - begin)) s"; fi
+  # A hang is found after the deadline, three times that in a save, and given 5 s to end; much more for a busy machine.
+  if ((SECONDS - begin > 45)); then fail "$name: took $((SECONDS - begin)) s"; fi
   check_clean "$name"
   train "${tiny[@]}" -n 3 train.folder="$folder" checkpoint.every=2
   expect "$name, again" 0
@@ -69,7 +70,7 @@ check_clean "stop of the only rank"
 start() { # FOLDER: a run that goes on for long; sets launcher
   "$TRIREME" train "${tiny[@]}" -n 3 train.folder="$1" train.steps=1000000 train.eval_every=0 lr.kind=constant >"$work/out" 2>"$work/err" &
   launcher=$!
-  wait_until logged 5 "$1" || fail "no steps within 30 s: $(said)"
+  wait_until logged 5 "$1" || fail "no steps: $(said)"
 }
 
 for signal in INT TERM; do
@@ -100,7 +101,7 @@ begin=$SECONDS
 wait "$launcher"
 rc=$?
 expect "SIGINT twice" 6 'interrupted twice'
-if ((SECONDS - begin > 10)); then fail "SIGINT twice: took $((SECONDS - begin)) s"; fi # the deadline is 60 s
+if ((SECONDS - begin > 30)); then fail "SIGINT twice: took $((SECONDS - begin)) s"; fi # the deadline is 60 s
 check_clean "SIGINT twice"
 
 folder=$work/orphans

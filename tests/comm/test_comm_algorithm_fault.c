@@ -96,7 +96,7 @@ static void killed_in_the_middle_is_reported(void **state) {
 
 static void stopped_in_the_middle_is_blamed(void **state) {
   (void)state;
-  for (int i = 0; i < DEMANDS; i++) fails(demands[i], SIGSTOP, 5 + 3 * i, TR_ERR_TIMEOUT, "made no progress for 0.");
+  for (int i = 0; i < DEMANDS; i++) fails(demands[i], SIGSTOP, 5 + 3 * i, TR_ERR_TIMEOUT, "made no progress for ");
 }
 
 int main(void) {

@@ -3,7 +3,7 @@
 // timeout: 240
 // One rank is killed, stopped and slowed down in each operation: the others end with a report that names it, and a rank
 // that is only slow is waited for. That they end in time is part of it: within the deadline and 2 s the error is with all
-// that wait, and a grace period later the job is over.
+// that wait, and a grace period later the job is over. A machine may stand still for a while, but not three times in a row.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,30 +158,33 @@ static void says(const char *text, const char *part) {
 }
 
 // A bound on how long a loss is waited for, not on speed: the grace begins when the first rank has found out.
-static void ended_in_time(const plan *p, const tr_launch_options *o) {
-  const double slack = 2, over = (double)(tr_clock_ns() - p->failed) * 1e-9;
+static int ended_in_time(const plan *p, const tr_launch_options *o) {
+  const double slack = 2, found = (p->way == STOPPED ? o->deadline : 1) + slack,
+               over = (double)(tr_clock_ns() - p->failed) * 1e-9;
+  int in_time = over <= found + o->grace;
   for (int r = 0; r < RANKS; r++) {
     double told = (double)(p->told[r] - p->failed) * 1e-9;
-    if (told > o->deadline + slack) print_error("%s: rank %d was told after %.2f s\n", p->operation->name, r, told);
-    assert_true(told <= o->deadline + slack);
+    if (told > found) print_error("%s: rank %d was told after %.2f s\n", p->operation->name, r, told);
+    in_time &= told <= found;
   }
-  if (over > o->deadline + o->grace + slack) print_error("%s: it took %.2f s to end\n", p->operation->name, over);
-  assert_true(over <= o->deadline + o->grace + slack);
+  if (over > found + o->grace) print_error("%s: it took %.2f s to end\n", p->operation->name, over);
+  return in_time;
 }
 
-static void run(const struct named *operation, way how, int outside, tr_status expected) {
+// Whether it ended in time.
+static int run_once(const struct named *operation, way how, int outside, tr_status expected) {
   tr_launch_options o;
   tr_launch_report report;
   tr_launch_options_init(&o);
   o.nrank = RANKS;
   o.arena_nbyte = 1 << 20;
-  o.deadline = how == SLOW ? 20 : 1;
+  o.deadline = how == STOPPED ? 1 : 20;
   o.grace = 1;
   plan *p = shared_page();
   *p = (plan){.operation = operation, .way = how, .outside = outside};
   int files = open_files();
   tr_status status = tr_launch(&o, repeat, p, &report);
-  if (expected != TR_OK) ended_in_time(p, &o);
+  int in_time = expected == TR_OK || ended_in_time(p, &o);
   if (status != expected) print_error("%s: %s\n", operation->name, report.text);
   assert_int_equal(status, expected);
   if (expected != TR_OK) {
@@ -189,13 +192,18 @@ static void run(const struct named *operation, way how, int outside, tr_status e
     snprintf(who, sizeof who, "rank %d (pid %d)", CULPRIT, p->pid);
     says(report.text, who);
     says(report.text,
-         how == STOPPED ? "made no progress for 1." : "was killed by signal 9 (Killed) while in F of step");
+         how == STOPPED ? "made no progress for " : "was killed by signal 9 (Killed) while in F of step");
     assert_int_equal(report.culprit, CULPRIT);
   }
   assert_int_equal(open_files(), files);
   assert_int_equal(memory_files_mapped(), 0);
   assert_true(no_children());
   free_shared_page(p);
+  return in_time;
+}
+
+static void run(const struct named *operation, way how, int outside, tr_status expected) {
+  for (int attempt = 0; !run_once(operation, how, outside, expected); attempt++) assert_true(attempt < 2);
 }
 
 static void killed_before_each_operation_is_reported(void **state) {

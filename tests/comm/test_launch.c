@@ -18,7 +18,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static tr_launch_options small(int nrank, tr_launch_mode mode) {
   tr_launch_options o;
@@ -143,7 +145,7 @@ static void much_output_neither_blocks_nor_mixes(void **state) {
   assert_int_equal(last, 1);
 }
 
-// Standard output becomes a pipe; a child reads it into `path` from `delay` seconds on (never, if negative).
+// Standard output becomes a pipe; a child reads it into `path` once `go` is set (never, if there is none).
 typedef struct slow_reader {
   int old_out, unread_fd;
   pid_t child;
@@ -158,7 +160,7 @@ static void read_all_into(int from, const char *path) {
   _exit(0);
 }
 
-static slow_reader slow_reader_begin(double delay) {
+static slow_reader slow_reader_begin(const atomic_int *go) {
   slow_reader s = {.path = "/tmp/trireme-launch-XXXXXX"};
   int fds[2];
   fflush(NULL);
@@ -168,10 +170,10 @@ static slow_reader slow_reader_begin(double delay) {
   dup2(fds[1], STDOUT_FILENO);
   close(fds[1]);
   s.unread_fd = fds[0];
-  s.child = delay < 0 ? 0 : fork();
-  if (delay >= 0 && s.child == 0) {
+  s.child = go ? fork() : 0;
+  if (go && s.child == 0) {
     close(STDOUT_FILENO);
-    tr_clock_sleep_ns((int64_t)(delay * 1e9));
+    while (!atomic_load(go)) tr_clock_sleep_ns(1000000);
     read_all_into(fds[0], s.path);
   }
   return s;
@@ -184,17 +186,30 @@ static void slow_reader_end(slow_reader *s) {
   if (s->child) waitpid(s->child, NULL, 0);
 }
 
+// Whoever reads is let go when all is printed, and waited for, so that the launcher is still there.
+typedef struct late_start {
+  atomic_int *go;
+  const char *path;
+} late_start;
+
 static tr_status print_much_and_stay(tr_comm *comm, void *user) {
+  const late_start *late = user;
+  struct stat seen = {0};
   if (tr_comm_rank(comm) > 0) TR_TRY(print_much(comm, user));
   TR_TRY(tr_group_barrier(tr_comm_world(comm)));
-  if (user) tr_clock_sleep_ns(2000000000);
+  if (!late) return TR_OK;
+  atomic_store(late->go, 1);
+  for (int i = 0; i < 4000 && seen.st_size == 0 && stat(late->path, &seen) == 0; i++) {
+    tr_clock_sleep_ns(5000000);
+    tr_comm_beat(comm);
+  }
   return TR_OK;
 }
 
 static void output_that_nobody_reads_stops_nobody(void **state) {
   (void)state;
   tr_launch_options o = small(3, TR_LAUNCH_PROCESSES);
-  slow_reader s = slow_reader_begin(-1);
+  slow_reader s = slow_reader_begin(NULL);
   tr_status status = tr_launch(&o, print_much_and_stay, NULL, NULL);
   slow_reader_end(&s);
   unlink(s.path);
@@ -204,9 +219,13 @@ static void output_that_nobody_reads_stops_nobody(void **state) {
 static void dropped_lines_are_counted(void **state) {
   (void)state;
   tr_launch_options o = small(3, TR_LAUNCH_PROCESSES);
-  slow_reader s = slow_reader_begin(1.5);
-  tr_status status = tr_launch(&o, print_much_and_stay, &o, NULL);
+  atomic_int *go = shared_page();
+  slow_reader s = slow_reader_begin(go);
+  late_start late = {go, s.path};
+  tr_status status = tr_launch(&o, print_much_and_stay, &late, NULL);
+  atomic_store(go, 1); // however it went
   slow_reader_end(&s);
+  free_shared_page(go);
   int lines = count_lines_with(s.path, "fill a pipe soon"), dropped = 0, more;
   char line[256];
   FILE *file = fopen(s.path, "r");

@@ -3,19 +3,21 @@
 // follow each other. Two ranks, one per host; each has the whole model of exchange_model.h, in the two stages of schedule
 // dualpipev, and swaps rows with the other around its products.
 //
-//   exchange_overlap BYTES_PER_SECOND rest|spin     started by mpirun (hosts.sh); the rate of the link, from which work gets its
-//                                                   length: half as long again as what an exchange takes. It rests, as if something
-//                                                   else computed, or keeps the processor busy
+//   exchange_overlap BYTES_PER_SECOND rest|spin STEPS     started by mpirun (hosts.sh); the rate of the link, from which work gets
+//                                                         its length: half as long again as what an exchange takes. It rests, as
+//                                                         if something else computed, or keeps the processor busy
 //
 // Four ways: the halves of pairs beside each other or not, with the link or with copies in its place, which is what the rest takes.
-// What a way's pairs take is measured from the first operation of a row of pairs to the start of what follows; the fastest of some
-// steps counts. Prints `NAME VALUE` lines: times in seconds, and what the simulator says from what single operations took.
+// What a way's pairs take is measured from the first operation of a row of pairs to the start of what follows; the fastest of STEPS
+// steps counts. Prints `NAME VALUE` lines: times in seconds, and what the simulator says from what single operations took; and,
+// which no clock has a say in, how many exchanges there were and how many of them were on their way when an operation of a pair began.
 #include "run/exchange_model.h"
 #include "run/pipeline_harness.h"
 #include "trireme/sim/sim.h"
 
-enum { SEQUENCES = 60, ROWS = SEQUENCES * RH_POSITIONS, WIDTH = 32, LAYERS = 2, MICRO = 12, STEPS = 4 };
+enum { SEQUENCES = 60, ROWS = SEQUENCES * RH_POSITIONS, WIDTH = 32, LAYERS = 2, MICRO = 12 };
 static const double longer = 1.5; // work than an exchange
+static int steps;                 // that are measured
 
 static ex_config model_config = {.layers = LAYERS, .width = WIDTH, .hidden = WIDTH, .vocab = RH_VOCAB, .rows = ROWS};
 
@@ -27,21 +29,24 @@ typedef struct way {
   const char *name;
   int two_lanes, exchange;
   double step, pairs; // seconds, the fastest
+  int64_t exchanges, covered;
 } way;
 
 typedef struct meter {
   int64_t begin, pairs; // of the row of pairs under way, 0: none; ns so far in this step
   int64_t *op;          // [ops] fastest, compute operations only
   int64_t op_begin, piece_begin, exchanged, nexchange;
+  int64_t *before, pair_ops, exchanges, covered; // [ops] operations of pairs that had begun when an exchange did
   const tr_model *model;
 } meter;
 
 static void op_begin(void *user, int64_t step, uint32_t index, const tr_op *op) {
   meter *m = user;
   (void)step;
-  (void)index;
+  if (tr_op_queue(op) == TR_QUEUE_EXCHANGES) m->before[index] = m->pair_ops;
   if (op->lane != TR_LANE_COMPUTE) return;
   m->op_begin = tr_clock_ns();
+  m->pair_ops += op->pair;
   if (op->pair && !m->begin) m->begin = m->op_begin;
   if (op->pair || !m->begin) return;
   m->pairs += m->op_begin - m->begin;
@@ -52,7 +57,9 @@ static void op_end(void *user, int64_t step, uint32_t index, const tr_op *op) {
   meter *m = user;
   (void)step;
   int64_t took = tr_clock_ns() - m->op_begin;
-  if (op->lane == TR_LANE_COMPUTE && (!m->op[index] || took < m->op[index])) m->op[index] = took;
+  if (tr_op_queue(op) == TR_QUEUE_EXCHANGES) m->exchanges++, m->covered += m->pair_ops > m->before[index];
+  if (op->lane != TR_LANE_COMPUTE) return;
+  if (!m->op[index] || took < m->op[index]) m->op[index] = took;
 }
 
 // Exchanges that are waited for, one after the other.
@@ -78,7 +85,7 @@ static void fastest(double *least, double seconds) {
 }
 
 static tr_status measure_steps(ph_rank *r, meter *m, way *w) {
-  for (int step = 0; step < STEPS; step++) {
+  for (int step = 0; step <= steps; step++) {
     tr_step_result done;
     rh_deal(&r->c->run, step, r->dp_rank, r->rows, r->input);
     TR_TRY(tr_group_barrier(tr_comm_world(r->comm)));
@@ -89,6 +96,8 @@ static tr_status measure_steps(ph_rank *r, meter *m, way *w) {
     fastest(&w->step, (double)(tr_clock_ns() - begin) * 1e-9);
     fastest(&w->pairs, (double)m->pairs * 1e-9);
   }
+  w->exchanges = m->exchanges;
+  w->covered = m->covered;
   return TR_OK;
 }
 
@@ -125,7 +134,9 @@ static tr_status open_way(const ph_case *c, tr_comm *comm, ph_rank *r, meter *m)
   TR_TRY(ph_open(c, comm, r));
   tr_run_destroy(r->run);
   r->run = NULL;
-  *m = (meter){.op = calloc(r->program.nop, sizeof *m->op), .model = r->part};
+  *m = (meter){.op = calloc(r->program.nop, sizeof *m->op),
+               .before = calloc(r->program.nop, sizeof *m->before),
+               .model = r->part};
   r->options.observer[r->options.nobserver++] = (tr_run_observer){
       .op_begin = op_begin, .op_end = op_end, .piece_begin = piece_begin, .piece_end = piece_end, .user = m};
   TR_TRY(tr_run_create(&r->options, &r->run));
@@ -148,11 +159,16 @@ static tr_status measure(const ph_case *c, tr_comm *comm, way *copies, way *link
   if (tr_comm_rank(comm) == 0) TR_TRY(simulate(&r, &k, linked->name));
   ph_close(&r);
   free(m.op);
+  free(m.before);
   free(with.op);
+  free(with.before);
   return TR_OK;
 }
 
-static void say(const way *w) { printf("%s.step %.6f\n%s.pairs %.6f\n", w->name, w->step, w->name, w->pairs); }
+static void say(const way *w) {
+  printf("%s.step %.6f\n%s.pairs %.6f\n", w->name, w->step, w->name, w->pairs);
+  printf("%s.exchanges %lld\n%s.covered %lld\n", w->name, (long long)w->exchanges, w->name, (long long)w->covered);
+}
 
 static tr_status rank_main(tr_comm *comm, void *user) {
   ph_case c = *(const ph_case *)user;
@@ -184,9 +200,10 @@ static int64_t loops_of(double seconds) {
 }
 
 int main(int argc, char **argv) {
-  const double rate = argc == 3 ? strtod(argv[1], NULL) : 0, seconds = longer * ROWS * WIDTH * sizeof(float) / rate;
-  if (!(rate > 0)) {
-    fprintf(stderr, "usage: exchange_overlap BYTES_PER_SECOND rest|spin, started as two ranks\n");
+  const double rate = argc == 4 ? strtod(argv[1], NULL) : 0, seconds = longer * ROWS * WIDTH * sizeof(float) / rate;
+  steps = argc == 4 ? atoi(argv[3]) : 0;
+  if (!(rate > 0) || steps < 1) {
+    fprintf(stderr, "usage: exchange_overlap BYTES_PER_SECOND rest|spin STEPS, started as two ranks\n");
     return 2;
   }
   ph_case c = ph_default("dualpipev", 1, 2, MICRO);
