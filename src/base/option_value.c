@@ -87,7 +87,7 @@ void tr__option_accepted(const tr_option *row, tr_text *out) {
   append_range(row, out);
   if (row->type == TR_OPTION_DURATION)
     tr_text_append(out, row->min == row->max ? " such as 30s, 5min or 2h" : " s");
-  else if (row->unit)
+  else if (row->unit && *row->unit)
     tr_text_append(out, " (%s)", row->unit);
   if (!row->choices) return;
   tr_text_append(out, ", or ");

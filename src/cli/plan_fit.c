@@ -217,13 +217,16 @@ static tr_status report_largest(const job *j, tr__plan_report *out) {
   for (int m = 0; m < TR_MEANS_COUNT; m++) {
     const candidate *c = largest_of(j, m);
     tr_workload most;
-    char params[32] = "-";
+    char params[32] = "-", layers[32] = "-", width[32] = "-";
     TR_TRY(tr_means_largest((tr_means)m, &j->cluster, &j->means, VOCAB, &most));
     double n = most.layers ? tr_workload_params(&most) : 0;
-    if (n > 0) tr_format_count(params, sizeof params, n);
-    tr_text_append(&out->text, "  %-18s %-20.40s %12s %8lld %8lld   %s\n", tr_means_name((tr_means)m),
-                   c ? c->name : "-", params, (long long)most.layers, (long long)most.width,
-                   tr_means_about((tr_means)m));
+    if (n > 0) {
+      tr_format_count(params, sizeof params, n);
+      snprintf(layers, sizeof layers, "%lld", (long long)most.layers);
+      snprintf(width, sizeof width, "%lld", (long long)most.width);
+    }
+    tr_text_append(&out->text, "  %-18s %-20.40s %12s %8s %8s   %s\n", tr_means_name((tr_means)m), c ? c->name : "-",
+                   params, layers, width, tr_means_about((tr_means)m));
     json_array_append_new(list, json_pack("{s:s, s:o, s:f, s:I, s:I}", "means", tr_means_name((tr_means)m), "model",
                                           c ? json_string(c->name) : json_null(), "parameters", n, "layers",
                                           most.layers, "width", most.width));

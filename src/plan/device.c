@@ -180,7 +180,8 @@ static tr_status check_device(const reading *r, const char *file) {
                                          "network.bandwidth"};
   const double value[] = {d->peak_bf16, d->memory_gib, d->memory_gbs, d->link_gbs, d->network_gbit};
   for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
-    if (value[i] <= 0) return tr_options_error(r->options, positive[i], "%s is 0; it must be above 0", positive[i]);
+    if (value[i] <= 0)
+      return tr_options_error(r->options, positive[i], "0 says nothing; a number above 0 would work");
   return TR_OK;
 }
 

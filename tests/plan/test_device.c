@@ -104,8 +104,11 @@ static void bad(void **state) {
   refuses("  bf16: 100\n", "", "peak.bf16 is missing");
   refuses("bf16: 100", "bf16: -3", "-3");
   refuses("bf16: 100", "bf16: fast", ":3:");
+  refuses("bf16: 100", "bf16: 0", ":3:9: peak.bf16: 0 says nothing");
   refuses("size: 80", "size: 1e9", "GiB");
   refuses("devices: 8", "devices: 0", "devices");
+  refuses("name: x", "name: x\nfit:\n  matmul: 0", "a number from 0.01 to 1"); // without an empty unit behind it
+  assert_null(strstr(tr_status_text(), "()"));
   refuses("bandwidth: 200", "bandwith: 200", "did you mean");
   refuses("name: x", "name: x\nlike: nothing-like-this", "nothing-like-this");
 }
