@@ -176,34 +176,6 @@ static void fit_device(bench *b, size_t k, left_out out, tr_efficiency *fit) {
 
 // ---- reports
 
-// Nine in ten errors of the device's runs, with or without experts; few runs say little, and are taken to err by `least`.
-static double nine_in_ten(bench *b, const problem *p, tr_efficiency *fit, int experts, double least, double *median) {
-  static double error[RUNS_MOST];
-  double term[TR_TERM_COUNT];
-  size_t n = 0;
-  for (size_t i = 0; i < p->n; i++) {
-    tr_run *run = b->run[p->member[i]];
-    run->cluster.device.fit = *fit;
-    if ((run->model.experts > 0) == experts)
-      error[n++] = fabs(tr_predict_step(&run->plan, &run->model, &run->cluster, term) / run->step - 1);
-  }
-  tr_sort_doubles(error, n);
-  if (median && n > 0) *median = error[n / 2];
-  double most = n > 0 ? error[n * 9 / 10] : least;
-  return n < 10 ? fmax(most, least) : most;
-}
-
-static void spread(bench *b, size_t k) {
-  static problem p;
-  collect(b, family[k].device, (left_out){0}, &p);
-  if (p.n == 0) return;
-  tr_efficiency *fit = &b->fit[k];
-  fit->p90 = nine_in_ten(b, &p, fit, 0, 0.25, &fit->median);
-  fit->p90_experts = nine_in_ten(b, &p, fit, 1, 0.4, NULL);
-  printf("%-24s %4zu runs: median %4.1f %%, 90th percentile %4.1f %%, with experts %4.1f %%\n", family[k].device, p.n,
-         100 * fit->median, 100 * fit->p90, 100 * fit->p90_experts);
-}
-
 static void apply(bench *b) {
   for (size_t i = 0; i < b->n; i++) {
     size_t k = index_of(b->run[i]->device_name);
@@ -222,6 +194,33 @@ static void predict_without(bench *b, size_t k, left_out out) {
     run->cluster.device.fit = fit;
     run->predicted_step = tr_predict_step(&run->plan, &run->model, &run->cluster, term);
   }
+}
+
+// Nine in ten errors of the device's runs, with or without experts; few runs say little, and are taken to err by `least`.
+static double nine_in_ten(const bench *b, const problem *p, int experts, double least, double *median) {
+  static double error[RUNS_MOST];
+  size_t n = 0;
+  for (size_t i = 0; i < p->n; i++) {
+    const tr_run *run = b->run[p->member[i]];
+    if ((run->model.experts > 0) == experts) error[n++] = fabs(run->predicted_step / run->step - 1);
+  }
+  tr_sort_doubles(error, n);
+  if (median && n > 0) *median = error[n / 2];
+  double most = n > 0 ? error[n * 9 / 10] : least;
+  return n < 10 ? fmax(most, least) : most;
+}
+
+// The error bars of predictions: each run predicted with what was fitted without its model and a fifth of the others.
+static void spread(bench *b, size_t k) {
+  static problem p;
+  collect(b, family[k].device, (left_out){0}, &p);
+  if (p.n == 0) return;
+  for (int fold = 1; fold <= FOLDS; fold++) predict_without(b, k, (left_out){.fold = fold});
+  tr_efficiency *fit = &b->fit[k];
+  fit->p90 = nine_in_ten(b, &p, 0, 0.25, &fit->median);
+  fit->p90_experts = nine_in_ten(b, &p, 1, 0.4, NULL);
+  printf("%-24s %4zu runs: median %4.1f %%, 90th percentile %4.1f %%, with experts %4.1f %%\n", family[k].device, p.n,
+         100 * fit->median, 100 * fit->p90, 100 * fit->p90_experts);
 }
 
 static void without_each_source(bench *b, size_t k) {
@@ -283,7 +282,7 @@ static void gather(bench *b) {
   for (size_t t = 0; t < b->ntable; t++)
     for (size_t i = 0; i < b->table[t].n; i++) {
       tr_run *run = &b->table[t].run[i];
-      if (*run->why || run->step <= 0 || run->tier == 'D' || b->n == RUNS_MOST) continue;
+      if (*run->why || run->guessed || run->step <= 0 || run->tier == 'D' || b->n == RUNS_MOST) continue;
       b->run[b->n++] = run;
     }
   for (size_t i = 0; i < b->n; i++) {

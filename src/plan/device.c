@@ -67,7 +67,7 @@ static const tr_option device_rows[] = {
     REAL("fit.grouped", AT(fit.grouped), "0.8", 0.05, 1, "", "Experts' products against plain ones."),
     REAL("fit.step", AT(fit.step_ms), "9", 0, 2000, "ms", "Time per step whatever its size."),
     REAL("fit.straggle", AT(fit.straggle), "0.001", 0, 0.2, "", "Share of the step, per doubling of hosts."),
-    REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error on the runs that it was fitted on."),
+    REAL("fit.median", AT(fit.median), "0.08", 0, 10, "", "Median error of runs predicted without their model."),
     REAL("fit.p90", AT(fit.p90), "0.25", 0, 10, "", "Nine in ten errors are below it."),
     REAL("fit.p90_experts", AT(fit.p90_experts), "0.4", 0, 10, "", "The same of models with experts."),
 };

@@ -64,7 +64,7 @@ static void deepseek_v3(void **state) {
   tr_plan p = deepseek_plan();
   tr_prediction x = predict(&p, &w, &c);
   double published = 180e3 * 3600 / 1e12 * (double)(p.batch * p.sequence) / 2048;
-  near_to("DeepSeek-V3, seconds a step", x.step, published, c.device.fit.p90);
+  near_to("DeepSeek-V3, seconds a step", x.step, published, 0.12);
   assert_true(x.fits);
   tr_cluster_unload(&c);
 }
@@ -172,7 +172,7 @@ static void llama3_405b(void **state) {
     load("llama3-405b", "meta-h100-24k", published[i].devices, &w, &c);
     tr_plan p = llama_plan(published[i].devices);
     tr_prediction x = predict(&p, &w, &c);
-    near_to("Llama 3 405B, share of the peak", x.mfu, published[i].mfu, c.device.fit.p90);
+    near_to("Llama 3 405B, share of the peak", x.mfu, published[i].mfu, 0.125);
     assert_true(x.fits);
     tr_traffic tp = row_of("tp", &p, &w, &c);
     assert_true(tp.near == 8 && strcmp(tp.tier, "network") != 0);
@@ -203,6 +203,23 @@ static void llama3_405b_is_found(void **state) {
   tr_cluster_unload(&c);
 }
 
+// What the search promises on A100 is within what was reached there: IBM's compiled FSDP of a Llama 7B on 128 of them, with 50 Gbit/s each
+// (fms-fsdp README: 1.80 s for two sequences of 4096 tokens per device).
+static void llama_7b_on_a100(void **state) {
+  (void)state;
+  static tr_search_result found;
+  tr_workload w;
+  tr_cluster c;
+  load("llama-7b", "dgx-a100", 128, &w, &c);
+  c.network_gbit = 50;
+  tr_search_options o;
+  tr_search_options_init(&o);
+  o.fixed.batch = 256, o.fixed.sequence = 4096;
+  searched(&w, &c, &o.fixed, -1, &found);
+  near_to("Llama 7B on A100, seconds a step", found.top[0].prediction.step, 1.80, 0.08);
+  tr_cluster_unload(&c);
+}
+
 int main(void) {
   setenv("TRIREME_PRESETS", TRIREME_TEST_DATA "/../../presets", 1);
   const struct CMUnitTest tests[] = {cmocka_unit_test(deepseek_v3),
@@ -210,6 +227,7 @@ int main(void) {
                                      cmocka_unit_test(no_tensor_parallelism_on_h800),
                                      cmocka_unit_test(deepseek_v3_is_found),
                                      cmocka_unit_test(llama3_405b),
-                                     cmocka_unit_test(llama3_405b_is_found)};
+                                     cmocka_unit_test(llama3_405b_is_found),
+                                     cmocka_unit_test(llama_7b_on_a100)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

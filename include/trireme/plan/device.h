@@ -30,7 +30,7 @@ typedef struct tr_efficiency {
   double step_ms;                     // per step, whatever its size
   double straggle;                    // per doubling of hosts, share of the step
   double median, p90,
-      p90_experts; // relative error of predicted step times on the rows it was fitted on; with experts
+      p90_experts; // relative error of step times predicted without their model; with experts
 } tr_efficiency;
 
 typedef struct tr_device {
