@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Cutting a model into stages: two dynamic programs over sums of runs of parts (stages.h says in which order).
+// Cutting a model into stages: two dynamic programs over sums of runs of parts, then a descent for ranks that have several
+// (stages.h says in which order).
 #include "trireme/step/stages.h"
 #include <math.h>
 #include <stdlib.h>
@@ -142,6 +143,66 @@ static double largest_stage(const search *x, int rank, const int *bound) {
   return most;
 }
 
+// ---- ranks with several stages
+
+enum { EVEN_MOST = 128 }; // stages, as every step tries S^2 moves at S each
+
+// Sum of squares of what ranks have of the goal, with `*most`, the largest; infinite when a stage is empty or over `stage_most`, or a
+// rank over the limit.
+static double unevenness(const search *x, const int *bound, double stage_most, double *most) {
+  const tr_schedule *s = x->problem->schedule;
+  double squares = 0;
+  *most = 0;
+  for (int i = 0; i < x->S; i++)
+    if (bound[i] >= bound[i + 1] || value_of(x, i, bound[i], bound[i + 1]) > stage_most ||
+        bytes_of(x, i, bound[i], bound[i + 1]) > x->cap)
+      return INFINITY;
+  for (int r = 0; r < s->p; r++) {
+    double work = 0, bytes = 0;
+    for (int c = tr_schedule_stages(s, r, x->chunk); c-- > 0;) {
+      const int from = bound[x->chunk[c]], to = bound[x->chunk[c] + 1];
+      work += x->work[to] - x->work[from];
+      bytes += x->states[to] - x->states[from];
+      bytes += x->chunk_peak[r * s->v + c] * (x->activations[to] - x->activations[from]);
+    }
+    const double value = x->goal == TR_STAGES_WORK ? work : bytes;
+    if (x->problem->limit > 0 && bytes > x->problem->limit) return INFINITY;
+    squares += value * value;
+    *most = fmax(*most, value);
+  }
+  return squares;
+}
+
+static void shift(int *bound, int first, int last, int by) {
+  for (int i = first; i <= last; i++) bound[i] += by;
+}
+
+// One part from one stage to another, those between handing one on: the move after which ranks are evenest, none more loaded than
+// the most loaded is. Returns whether there is one.
+static int even_out_once(const search *x, int *bound, double stage_most) {
+  double most, after;
+  double best = unevenness(x, bound, stage_most, &most) * (1 - 1e-12);
+  int first = 0, last = 0, way = 0;
+  for (int a = 1; a < x->S; a++)
+    for (int b = a; b < x->S; b++)
+      for (int by = -1; by <= 1; by += 2) {
+        shift(bound, a, b, by);
+        const double squares = unevenness(x, bound, stage_most, &after);
+        shift(bound, a, b, -by);
+        if (squares < best && after <= most * (1 + 1e-12)) best = squares, first = a, last = b, way = by;
+      }
+  if (way) shift(bound, first, last, way);
+  return way != 0;
+}
+
+static void even_out(const search *x, int *bound) {
+  double stage_most = 0;
+  if (x->problem->schedule->v == 1 || x->S > EVEN_MOST) return;
+  for (int s = 0; s < x->S; s++) stage_most = fmax(stage_most, value_of(x, s, bound[s], bound[s + 1]));
+  while (even_out_once(x, bound, stage_most)) {
+  }
+}
+
 // Lowers the cap until all ranks are within the limit: each round rules out the largest stage of a rank that is not.
 static int cut_within(search *x, int *bound) {
   double limit = x->problem->limit > 0 ? x->problem->limit : INFINITY;
@@ -180,6 +241,7 @@ tr_status tr_stages_balance(const tr_stage_problem *problem, int *bound) {
   TR_TRY(check_parts(problem));
   TR_TRY(search_make(problem, &x));
   tr_status status = cut_within(&x, bound) ? TR_OK : refuse_limit(&x, bound);
+  if (status == TR_OK) even_out(&x, bound);
   search_free(&x);
   return status;
 }

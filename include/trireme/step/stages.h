@@ -4,7 +4,9 @@
 // A model can be cut at some places only (tr_model_cuts); a *part* is what lies between two neighbouring ones and goes to one
 // stage whole: the embedding, a layer, the head with the loss. Stages are runs of parts, given by layer counts or found:
 //   1. the least value of the largest stage, by dynamic programming over (stages, parts);
-//   2. of all cuts that keep it, the evenest (least sum of squares), by a second pass, so that no stage is large without need.
+//   2. of all cuts that keep it, the evenest (least sum of squares), by a second pass, so that no stage is large without need;
+//   3. where a rank has several stages (and all are at most 128), one part after the other moves to another stage as long as the sum of
+//      squares of the ranks' values falls: evenest stages may still meet on one rank. No stage becomes larger than the largest.
 // A stage's memory is its states and its activations times the micro-batches that it has alive (tr_schedule_peaks, held until
 // W); a rank's is the sum over its stages. Both passes keep to a limit per stage; where a rank has several stages and their sum
 // is over the limit, the passes are run again with a lower one. So with v > 1 a memory limit is kept but the cut may not be the
