@@ -137,7 +137,8 @@ tr_status tr__plan_from(tr_train_plan *plan, const tr_options *options) {
   if (tr_options_is_set(options, "model.kind"))
     return tr_options_error(options, "model.kind",
                             "model.from %s says which architecture it is; leave one of the two out", c->model.from);
-  if (tr_arch_load(c->model.from, &plan->arch, NULL, 0) == TR_OK) {
+  const tr_status loaded = tr_arch_load(c->model.from, &plan->arch, NULL, 0);
+  if (loaded == TR_OK) {
     snprintf(plan->from, sizeof plan->from, "%s", c->model.from);
     return find_weights(plan, options);
   }
@@ -147,8 +148,10 @@ tr_status tr__plan_from(tr_train_plan *plan, const tr_options *options) {
     return find_weights(plan, options);
   }
   tr_status status = TR_OK;
-  if (!describe_by_checkpoint(plan))
-    status = tr_options_error(options, "model.from", "%s", reason ? reason : "cannot be read");
+  if (!describe_by_checkpoint(plan)) {
+    (void)tr_options_error(options, "model.from", "%s", reason ? reason : "cannot be read");
+    status = loaded; // a damaged file is no wrong setting
+  }
   free(reason);
   return status;
 }

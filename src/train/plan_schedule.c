@@ -54,24 +54,25 @@ static tr_status read_file(const tr_train_plan *plan, int m, tr_schedule *out) {
   return status;
 }
 
-// For m micro-batches; its refusals name no setting yet.
-static tr_status make(const tr_train_plan *plan, int m, tr_schedule *out) {
+// For m micro-batches and `chunks` stages a rank (0: as the schedule has them); its refusals name no setting yet.
+static tr_status make(const tr_train_plan *plan, int m, int chunks, tr_schedule *out) {
   const tr_train_config *c = plan->config;
   char name[TR_SCHEDULE_NAME];
   canonical(c->parallel.schedule, name);
   const char *given = c->parallel.schedule;
   if (!is_known(name) && (access(given, R_OK) == 0 || strpbrk(given, "/."))) return read_file(plan, m, out);
-  const tr_schedule_spec spec = {.name = name,
-                                 .p = plan->mesh.degree[TR_AXIS_PP],
-                                 .m = m,
-                                 .v = (int)c->parallel.chunks,
-                                 .group = (int)c->parallel.group};
+  const tr_schedule_spec spec = {
+      .name = name, .p = plan->mesh.degree[TR_AXIS_PP], .m = m, .v = chunks, .group = (int)c->parallel.group};
   return tr_schedule_build(&spec, out);
+}
+
+static int chunks_of(const tr_train_plan *plan) {
+  return plan->config->parallel.chunks > 0 ? (int)plan->config->parallel.chunks : 0;
 }
 
 int tr__plan_suits(const tr_train_plan *plan, int64_t m) {
   tr_schedule schedule;
-  if (m < 1 || m > TR_STEP_MICROBATCHES || make(plan, (int)m, &schedule) < 0) return 0;
+  if (m < 1 || m > TR_STEP_MICROBATCHES || make(plan, (int)m, chunks_of(plan), &schedule) < 0) return 0;
   tr_schedule_destroy(&schedule);
   return 1;
 }
@@ -94,16 +95,29 @@ static void suggest(const tr_train_plan *plan, char *out, size_t nbyte) {
              (long long)found[1]);
 }
 
+// Where nothing but parallel.chunks is in the way.
+static tr_status blame_chunks(const tr_train_plan *plan, const tr_options *options) {
+  tr_schedule schedule;
+  if (chunks_of(plan) == 0 || make(plan, plan->accumulation, 0, &schedule) < 0) return TR_OK;
+  const int own = schedule.S / schedule.p;
+  tr_schedule_destroy(&schedule);
+  return tr_options_error(options, "parallel.chunks",
+                          "%d stages a rank, and schedule %s has %d; parallel.chunks=%d works, or "
+                          "parallel.schedule=interleaved, which has any number",
+                          chunks_of(plan), plan->config->parallel.schedule, own, own);
+}
+
 tr_status tr__plan_schedule(tr_train_plan *plan, const tr_options *options) {
   char others[96], why[1024];
   tr_schedule_destroy(&plan->schedule);
   plan->schedule = (tr_schedule){0};
   if (!tr__plan_pipelined(plan)) return TR_OK;
-  tr_status status = make(plan, plan->accumulation, &plan->schedule);
+  tr_status status = make(plan, plan->accumulation, chunks_of(plan), &plan->schedule);
   if (status == TR_OK) return TR_OK;
   plan->schedule = (tr_schedule){0};
   if (status != TR_ERR_PLAN || !options) return status;
   snprintf(why, sizeof why, "%s", tr_status_text());
+  TR_TRY(blame_chunks(plan, options));
   suggest(plan, others, sizeof others);
   return tr_options_error(options, "parallel.schedule", "%s%s", why, others);
 }

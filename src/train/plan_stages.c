@@ -12,10 +12,13 @@ static tr_status too_many(const tr_train_plan *plan, const tr_options *options) 
   const int layers = (int)plan->sizes.layers, v = plan->schedule.S / plan->schedule.p;
   int most = layers / v, ranks = (int)plan->config->run.ranks;
   while (most > 1 && (ranks % most || layers < most * v)) most--;
+  const int chunks = plan->config->parallel.chunks > 0 ? layers / plan->schedule.p : 0;
+  char fewer[48] = "";
+  if (chunks > 1) snprintf(fewer, sizeof fewer, "parallel.chunks=%d or ", chunks);
   return tr_options_error(options, "parallel.pp",
                           "%d stages (parallel.pp=%d with parallel.schedule=%s) need as many layers, the model has "
-                          "%d; parallel.pp=%d would work",
-                          plan->schedule.S, plan->schedule.p, plan->config->parallel.schedule, layers,
+                          "%d; %sparallel.pp=%d would work",
+                          plan->schedule.S, plan->schedule.p, plan->config->parallel.schedule, layers, fewer,
                           most > 1 ? most : 1);
 }
 

@@ -99,8 +99,10 @@ sed 's/"model_type"/"sparse_gates": 3, "model_type"/' presets/models/llama-tiny.
 cp presets/models/llama-tiny.json "$work/pickle/config.json"
 : >"$work/pickle/pytorch_model.bin"
 bad "no such preset" 3 'model.from: .*gpt2-tinny.*(did you mean|gpt2-tiny)' model=gpt2-tinny
-bad "unknown architecture" 3 'mamba' model="$work/unknown"
-bad "unknown field" 3 'sparse_gates' model="$work/field"
+bad "unknown architecture" 4 'mamba' model="$work/unknown"
+bad "unknown field" 4 'sparse_gates' model="$work/field"
+echo '{"model_type": ' >"$work/half.json"
+bad "half a description" 4 'half.json' model="$work/half.json"
 bad "weights of another model" 3 'model.layers is 1, the checkpoint has 4; leave those settings out' model="$work/llama-tiny-shards" model.layers=1
 bad "two descriptions" 3 'model.kind' model=gpt2-tiny model.kind=llama
 bad "heads that do not divide" 3 'heads' model.kind=llama model.heads=3 model.heads_kv=2 model.width=48 model.layers=1

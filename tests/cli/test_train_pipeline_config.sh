@@ -29,7 +29,7 @@ refuse 'parallel.schedule: .*1f2b' -n 2 parallel.pp=2 parallel.schedule=1f2b
 refuse 'parallel.schedule: .*dualpipe.*3' -n 3 parallel.pp=3 parallel.schedule=dualpipe
 refuse 'parallel.schedule: .*dualpipe.*batch.micro=[0-9]' -n 2 parallel.pp=2 parallel.schedule=dualpipe batch.micro=6
 refuse 'parallel.schedule: .*batch.micro=[0-9]+ or batch.micro=[0-9]+ would work' -n 4 parallel.pp=4 parallel.schedule=interleaved batch.micro=2 model.layers=8
-refuse 'parallel.schedule: .*1f1b' -n 2 parallel.pp=2 parallel.chunks=2
+refuse 'parallel.chunks: 2 stages a rank, and schedule 1f1b has 1; parallel.chunks=1 works' -n 2 parallel.pp=2 parallel.chunks=2
 echo 'no schedule' >words.csv
 refuse 'parallel.schedule: .*words.csv' -n 2 parallel.pp=2 parallel.schedule=words.csv
 
