@@ -41,6 +41,7 @@ done
 if [ "${add:-0}" = 1 ]; then sanitizers=1; fi # whatever the order of the arguments
 
 jobs=$(nproc)
+test_jobs=$((jobs + (jobs + 1) / 2)) # many tests wait for deadlines, links and disks most of the time
 case $tier in
 quick) trireme_install build test ;;
 full) trireme_install build test full ;;
@@ -58,7 +59,7 @@ failed=()
 run_tests() { # BUILD_PRESET TEST_PRESET
   build "$1"
   echo "== testing: $2"
-  ctest --preset "$2" -j "$jobs" --no-label-summary --no-tests=error "${extra[@]}" || failed+=("$2")
+  ctest --preset "$2" -j "$test_jobs" --no-label-summary --no-tests=error "${extra[@]}" || failed+=("$2")
 }
 
 run_tests release "$tier"

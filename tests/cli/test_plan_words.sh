@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # tier: full
-# timeout: 60
+# timeout: 240
 # `trireme plan WORD`: the figures on record come out of the commands too, for people and as JSON; every example of the help
 # works as it stands; wrong uses end with one sentence that names option, value and what would work.
 # shellcheck source=tests/cli/lib.sh

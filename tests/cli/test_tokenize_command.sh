@@ -81,10 +81,12 @@ tokenize text.txt --tokenizer byte --format nanogpt --output nano
 same 'nanogpt' <(tail -c +1025 bytes.bin) nano.bin
 [ ! -e nano.idx ] || fail 'nanogpt has an index'
 
-# ---- stopped, killed, going on: a text of about 100 MB
+# ---- stopped, killed, going on: a text of about 100 MB, and a fifth where sanitizers make it take as long
 cat text.txt docs.txt text.txt docs.txt text.txt >some.txt
 gzip -k some.txt
-for ((i = 0; i < 330; i++)); do cat some.txt.gz; done >large.txt.gz
+copies=330
+if [ -n "${TRIREME_SANITIZE:-}" ]; then copies=66; fi
+for ((i = 0; i < copies; i++)); do cat some.txt.gz; done >large.txt.gz
 tokenize large.txt.gz --tokenizer tok.json --output whole --threads 2
 expect 'a large text' 0
 "$TRIREME" tokenize large.txt.gz --tokenizer tok.json --output resumed --threads 1 >out 2>err &
@@ -116,14 +118,18 @@ cat >slow.json <<'END'
  "model":{"type":"BPE","vocab":{"a":0},"merges":[]}}
 END
 head -c 15000000 /dev/zero | tr '\0' a >slow.txt
-"$TRIREME" tokenize slow.txt --tokenizer slow.json --output slow >out 2>err &
-pid=$!
-wait_until test -e slow.bin.partial || fail 'no slow work was begun'
-kill -INT "$pid"
-sleep 1
-kill -TERM "$pid" 2>/dev/null
-wait "$pid"
-rc=$?
+for ((i = 0; i < 5; i++)); do # where the document was not begun yet, the first signal is answered: later
+  "$TRIREME" tokenize slow.txt --tokenizer slow.json --output slow >out 2>err &
+  pid=$!
+  wait_until test -e slow.bin.partial || fail 'no slow work was begun'
+  sleep "$i"
+  kill -INT "$pid"
+  sleep 1
+  kill -TERM "$pid" 2>/dev/null
+  wait "$pid"
+  rc=$?
+  if [ "$rc" != 130 ]; then break; fi
+done
 [ "$rc" = 143 ] || fail "a second signal: exit code $rc: $(cat out err)"
 rm -f slow.*
 

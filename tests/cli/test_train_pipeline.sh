@@ -3,7 +3,8 @@
 # tier: full
 # timeout: 600
 # A pipeline trains like one rank: every schedule, on 1 to 4 ranks of a pipeline and 1 or 2 pipelines, as processes and threads,
-# prints the losses of one rank and leaves its weights; schedules that add gradients in ascending order leave the same bits.
+# prints the losses of one rank and leaves its weights; schedules that add gradients in ascending order leave the same bits. Each
+# schedule is tried with every length of a pipeline, on one or two of them by turns (TRIREME_LAYOUTS=all: on one and on two).
 . "$(dirname "$0")/lib.sh"
 run=("${tiny[@]}" model.layers=8 batch.sequences=24 batch.micro=1 train.steps=4 train.eval_every=2 optim.eps=1e-6)
 one=$work/one
@@ -26,11 +27,13 @@ like_one() {
 # With tied embeddings two stages add to one gradient, in an order that depends on the schedule.
 ascending='1f1b 1f1b_eager gpipe zb_h1 zb_h2 interleaved interleaved_zb zbv dualpipev'
 others='gpipe_lifo looped_bfs dualpipe'
+turn=0
 for p in 1 2 3 4; do
-  for dp in 1 2; do
-    if [ $p$dp = 12 ]; then continue; fi
-    for schedule in $ascending $others; do
-      if [ "$schedule" = dualpipe ] && [ $((p % 2)) = 1 ]; then continue; fi
+  for schedule in $ascending $others; do
+    turn=$((turn + 1))
+    for dp in 1 2; do
+      if [ $p$dp = 12 ] || { [ "$schedule" = dualpipe ] && [ $((p % 2)) = 1 ]; }; then continue; fi
+      if [ "${TRIREME_LAYOUTS:-}" != all ] && [ $p != 1 ] && [ $(((turn + p + dp) % 2)) = 1 ]; then continue; fi
       like_one "$schedule-$p-$dp" -n $((p * dp)) parallel.pp=$p parallel.schedule="$schedule"
     done
   done

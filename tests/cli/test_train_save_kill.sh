@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 # tier: full
 # timeout: 600
-# A job that saves after every step is killed at 60 moments (TRIREME_KILLS: another number). Each time the folder holds a checkpoint that verifies (or none
+# A job that saves after every step is killed at 40 moments (TRIREME_KILLS: another number). Each time the folder holds a checkpoint that verifies (or none
 # before the first save), and the run that goes on from the last one ends with the weights of an undisturbed run. So
 # does one whose newest checkpoint was damaged afterwards.
 . "$(dirname "$0")/lib.sh"
 run=("${tiny[@]}" -n 2 lr.kind=constant train.eval_samples=1 train.eval_every=0 checkpoint.every=1 checkpoint.keep=3)
 folder=$work/run
-seed=20 kills=${TRIREME_KILLS:-60}
+seed=20 kills=${TRIREME_KILLS:-40}
 
 moment() { # the next delay in seconds: 20 to 500 ms after the start
   seed=$(((seed * 1103515245 + 12345) % 2147483648))

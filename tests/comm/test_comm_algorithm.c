@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include "comm/demand.h"
+#include "thin.h"
 #include <math.h>
 
-static const int any_size[] = {1, 2, 3, 4, 5, 6, 7, 8, 0}, some[] = {2, 3, 5, 8, 0}, powers[] = {2, 4, 8, 0};
+static const int every_size[] = {1, 2, 3, 4, 5, 6, 7, 8, 0}, some[] = {2, 3, 5, 8, 0}, powers[] = {2, 4, 8, 0};
+static const int *const any_size = THIN > 1 ? some : every_size;
 
 static void ordered_algorithms_conform(void **state) {
   (void)state;
@@ -107,7 +109,7 @@ static tr_status any_order_sums(tr_comm *comm, void *user) {
 
 static void sums_in_any_order_are_within_rounding(void **state) {
   (void)state;
-  for (int size = 2; size <= 8; size++)
+  for (int size = 2; size <= 8; size += THIN > 1 ? 3 : 1)
     for (size_t wire = 1000; wire <= TR__WIRE; wire += TR__WIRE - 1000) {
       assert_int_equal(run_demanding("ring", size, 1, any_order_sums, &wire), TR_OK);
       assert_int_equal(run_demanding("double-tree", size, 1, any_order_sums, &wire), TR_OK);

@@ -17,6 +17,9 @@
 #include <stdint.h>
 #include <string.h>
 
+// What stands for the processor is not what sanitizers are to look at.
+#define AMX_HARDWARE __attribute__((no_sanitize("address"), no_sanitize("undefined")))
+
 enum { TILES = 8, TILE_ROWS = 16, TILE_ROW_BYTES = 64 };
 
 typedef union amx_register {
@@ -49,14 +52,14 @@ static inline void amx_store(int t, void *to, int64_t step) {
 }
 
 // Rounded to f32, denormals to zero.
-static inline float amx_f32(double x) {
+AMX_HARDWARE static inline float amx_f32(double x) {
   const float f = (float)x;
   return fabsf(f) < FLT_MIN ? copysignf(0.0f, f) : f;
 }
 
 static inline double amx_wide(tr_bf16 x) { return (x & 0x7f80) ? (double)tr_bf16_to_f32(x) : 0.0; }
 
-static inline void amx_dot(int c, int a, int b) {
+AMX_HARDWARE static inline void amx_dot(int c, int a, int b) {
   const amx_register *x = amx_tile(a), *y = amx_tile(b);
   double wide[TILE_ROWS][32];
   for (int i = 0; i < TILE_ROWS * 32; i++) wide[i / 32][i % 32] = amx_wide(y->bf16[i / 32][i % 32]);

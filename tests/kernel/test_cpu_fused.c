@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "kernel/attention_cases.h"
+#include "thin.h"
 
 static const tr_dtype TYPES[] = {TR_F32, TR_BF16};
 
@@ -23,7 +24,7 @@ static void attention_forward_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int l = 0; l < COUNT(LAYOUTS); l++) {
       for (int h = 0; h < COUNT(HEADS); h++) {
-        for (int i = 0; i < (LAYOUTS[l].window ? 1 : 5); i++, turn += 3)
+        for (int i = 0; i < (LAYOUTS[l].window ? 1 : (4 + THIN) / THIN); i++, turn += 3)
           check_attention_forward(*state, &LAYOUTS[l], h, TYPES[type], turn % 8);
       }
     }
@@ -35,7 +36,7 @@ static void attention_backward_agrees(void **state) {
   for (int type = 0; type < COUNT(TYPES); type++) {
     for (int l = 0; l < COUNT(LAYOUTS); l++) {
       for (int h = 0; h < COUNT(HEADS); h++) {
-        for (int i = 0; i < (LAYOUTS[l].window ? 1 : 5); i++, turn += 13)
+        for (int i = 0; i < (LAYOUTS[l].window ? 1 : (4 + THIN) / THIN); i++, turn += 13)
           check_attention_backward(*state, &LAYOUTS[l], h, TYPES[type], turn % 32);
       }
     }
@@ -240,7 +241,7 @@ static void head_loss_agrees(void **state) {
     for (int r = 0; r < COUNT(rows); r++) {
       for (int w = 0; w < COUNT(widths); w++) {
         for (int v = 0; v < COUNT(vocabs); v++) {
-          for (int i = 0; i < 3; i++, turn += 2)
+          for (int i = 0; i < (2 + THIN) / THIN; i++, turn += 2)
             check_head(*state, rows[r], widths[w], vocabs[v], TYPES[type], turn % 5);
         }
       }

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 
 import read_safetensors
 
-LAYERS, WIDTH, HEADS, VOCAB, SEQUENCE, EPS = 4, 96, 4, 256, 48, 1e-5
+LAYERS, WIDTH, HEADS, VOCAB, SEQUENCE, EPS = 3, 64, 4, 256, 48, 1e-5
 SAMPLES, MICRO, STEPS, WARMUP, CLIP, DECAY, MOMENTUM = 16, 4, 10, 3, 1.0, 0.1, 0.9
 BETAS, ADAM_EPS = (0.9, 0.95), 1e-6
 VALIDATION = 0.2  # of the text

@@ -5,6 +5,7 @@
 // and weights, under every way to accumulate, reduce and split the work, with ragged and missing labels; and
 // that the bits repeat.
 #include "run/parallel_cases.h"
+#include "thin.h"
 
 static void sgd_on_any_number_of_ranks(void **state) {
   (void)state;
@@ -43,7 +44,7 @@ static void one_rank_accumulates(void **state) {
 static void every_way_to_reduce(void **state) {
   (void)state;
   static const int64_t bucket[] = {0, 2000, 1 << 30};
-  for (int k = 0; k < 12; k++) {
+  for (int k = 0; k < 12; k += STRIDE) {
     rh_case c = rh_default();
     c.nrank = 2 + k % 2;
     c.micro = k % 4 < 2 ? 3 : 1;
@@ -121,7 +122,7 @@ static void splitting_the_backward_pass_or_the_buckets_keeps_the_bits(void **sta
 static void owned_parts_give_the_same_bits(void **state) {
   (void)state;
   static const int64_t bucket[] = {0, 2000, 1 << 30};
-  for (int k = 0; k < 24; k++) {
+  for (int k = 0; k < 24; k += STRIDE) {
     rh_case c = pc_training(2 + k % 4, k % 3 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD, TR_LAUNCH_THREADS), other;
     c.type = k % 5 == 1 ? TR_BF16 : TR_F32;
     c.micro = k % 4 < 2 ? 3 : 1;
@@ -175,7 +176,7 @@ static void parts_that_begin_within_layers_give_the_same_bits(void **state) {
 static void a_copy_per_host_gives_the_same_bits(void **state) {
   (void)state;
   static const int hosts[][2] = {{4, 2}, {2, 1}, {6, 3}, {5, 2}, {3, 2}, {6, 2}, {7, 4}, {8, 4}};
-  for (int k = 0; k < 16; k++) {
+  for (int k = 0; k < 16; k += STRIDE) {
     rh_case c = pc_training(hosts[k % 8][0], k % 3 ? TR_OPTIM_ADAMW : TR_OPTIM_SGD, TR_LAUNCH_THREADS), other;
     c.type = k % 5 == 1 ? TR_BF16 : TR_F32;
     c.model = k % 2 ? wide_model : NULL;

@@ -13,6 +13,7 @@
 
 #include "step/program_damage.h"
 #include "step/symbolic_ranks.h"
+#include "thin.h"
 
 // A random model and plan, and its program.
 typedef struct subject {
@@ -71,7 +72,7 @@ static const char *judge(const subject *s, int ntry) {
 
 static void built_programs_are_right_under_any_timing(void **state) {
   (void)state;
-  for (uint64_t seed = 0; seed < 400; seed++) {
+  for (uint64_t seed = 0; seed < 400 / THIN; seed++) {
     subject s;
     make_subject(&s, seed);
     if (check(&s) < 0) fail_msg("seed %d: %s", (int)seed, tr_status_text());
@@ -106,10 +107,10 @@ static void buckets_hold_each_unit_once_and_fill_up(void **state) {
 // ---- damage
 
 // Damages programs at random. Whatever the checks accept must be right under every timing. Returns
-// how many they refused.
+// how many of n they refused.
 static int try_damage(damage hurt, int n, int ntry) {
   int refused = 0;
-  for (int k = 0; k < n; k++) {
+  for (int k = 0; k < n / THIN; k++) {
     subject s;
     uint64_t random = (uint64_t)k * 31 + 7;
     make_subject(&s, (uint64_t)k % 97);
@@ -126,7 +127,7 @@ static int try_damage(damage hurt, int n, int ntry) {
     }
     tr_program_destroy(&s.program);
   }
-  return refused;
+  return refused * THIN;
 }
 
 static void a_missing_or_repeated_operation_is_always_refused(void **state) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # tier: quick
-# timeout: 60
+# timeout: 180
 # C files are laid out by clang-format with the tree's .clang-format.
 #
 # Versions lay out a few things differently, so only version 14 (Debian 12's) is believed; without it the test is skipped.

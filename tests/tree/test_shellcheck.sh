@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # tier: quick
-# timeout: 60
+# timeout: 180
 # Scripts pass shellcheck, which knows the traps of the shell better than reviewers do.
 #
 # Skipped where shellcheck is missing (scripts/install.sh full installs it).
