@@ -8,8 +8,8 @@ target_compile_options(trireme_flags INTERFACE
   -fno-math-errno -ffp-contract=off -fno-strict-aliasing)
 # Functions of shared libraries are found when a program starts, not in the training step that calls one first.
 target_link_options(trireme_flags INTERFACE -Wl,-z,now)
-# Only for compilers that the tests run with: a newer one may know warnings that nobody has seen yet, and a user's build
-# must not fail on them.
+# Only for compilers and flags that the tests run with: others may see warnings that nobody has seen yet, and a user's build must
+# not fail on them.
 if((CMAKE_C_COMPILER_ID STREQUAL GNU AND CMAKE_C_COMPILER_VERSION VERSION_GREATER_EQUAL 15) OR
    (CMAKE_C_COMPILER_ID MATCHES Clang AND CMAKE_C_COMPILER_VERSION VERSION_GREATER_EQUAL 20))
   set(TRIREME_WERROR OFF)
