@@ -181,13 +181,16 @@ static double network_per_node(const char *notes) {
 // What the other rows of this framework, year and device say of their network, where they agree: a source names it once.
 static double network_of_others(const reader *r) {
   static const char *const same[] = {"framework", "year", "gpu"};
+  enum { SAME = sizeof same / sizeof *same };
+  const int notes = tr__csv_column(r->csv, "notes");
+  int column[SAME];
   double found = 0;
+  for (int i = 0; i < SAME; i++) column[i] = tr__csv_column(r->csv, same[i]);
   for (size_t row = 0; row < r->csv->nrow; row++) {
-    reader other = {r->csv, row};
     int alike = 1;
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-      alike = alike && strcmp(text(&other, same[i]), text(r, same[i])) == 0;
-    double rate = alike ? network_per_node(text(&other, "notes")) : 0;
+    for (int i = 0; i < SAME && alike; i++)
+      alike = strcmp(tr__csv_at(r->csv, row, column[i]), tr__csv_at(r->csv, r->row, column[i])) == 0;
+    double rate = alike ? network_per_node(tr__csv_at(r->csv, row, notes)) : 0;
     if (rate > 0 && found > 0 && rate != found) return 0;
     if (rate > 0) found = rate;
   }
