@@ -47,7 +47,8 @@ static int has_microbatch(const tr_program *p, int chunk, int microbatch) {
 static tr_status check_message(const tr_program *p, uint32_t i) {
   const tr_op *op = &p->op[i];
   const tr_chunk *chunk = &p->chunk[op->chunk];
-  if (op->ring < 0 || op->ring >= p->nring || p->ring[op->ring].peer < 0) return tr__step_broken(p, i, "has no channel");
+  if (op->ring < 0 || op->ring >= p->nring || p->ring[op->ring].peer < 0)
+    return tr__step_broken(p, i, "has no channel");
   const tr_ring *ring = &p->ring[op->ring];
   int sends = op->ring == chunk->ring_out || op->ring == chunk->ring_dout,
       receives = op->ring == chunk->ring_in || op->ring == chunk->ring_din;

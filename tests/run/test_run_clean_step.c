@@ -370,9 +370,11 @@ static void pipelines(void **state) {
   static const struct {
     const char *name;
     int p, v, dp, m, zero;
-  } plan[] = {
-      {"1f1b", 3, 0, 1, 5, 0}, {"interleaved", 2, 2, 2, 4, 1}, {"zbv", 2, 0, 1, 5, 0}, {"dualpipe", 2, 0, 1, 4, 1},
-      {"gpipe", 4, 0, 1, 1, 0}};
+  } plan[] = {{"1f1b", 3, 0, 1, 5, 0},
+              {"interleaved", 2, 2, 2, 4, 1},
+              {"zbv", 2, 0, 1, 5, 0},
+              {"dualpipe", 2, 0, 1, 4, 1},
+              {"gpipe", 4, 0, 1, 1, 0}};
   for (int i = 0; i < 5; i++) {
     ph_case c = ph_default(plan[i].name, plan[i].p, plan[i].dp, plan[i].m);
     rh_case own = training(plan[i].dp, 1, i % 2 ? TR_BF16 : TR_F32);
