@@ -454,6 +454,7 @@ typedef struct tr__ladder {
   const char *group;
   int published;  // rank last published as waited for, -2 nothing published
   int ended_seen; // rank waited for that has ended, -1 none
+  int ended_rounds;
   int64_t ended_since;
   int round;
   int64_t began, sleep, checked, wait_began; // ns; 0 not yet

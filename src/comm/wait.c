@@ -23,6 +23,7 @@ enum {
   SLEEP_MOST_NS = 1000000,
   SLEEP_NET_NS = 100000, // messages to other hosts move only when this rank looks
   LOOK_NS = 1000000,
+  ENDED_ROUNDS = 2, // of progress: a script sees one round later what an operation within its host has brought
   GAP_NS = 500000000,
   ON_ITS_WAY_NS = 2000000000 // what a rank of another host sent before it ended may still be on its way
 };
@@ -93,10 +94,12 @@ static tr_status check_ended(tr__ladder *l, tr_comm *comm, int awaits, int64_t n
   const tr__rank_page *page = &comm->job->page[awaits];
   if (awaits == comm->rank || atomic_load_explicit(&page->life, memory_order_acquire) != TR__ENDED) return TR_OK;
   if (l->ended_seen != awaits) {
-    l->ended_seen = awaits; // all it has published is visible from now on: one more round of progress decides
+    l->ended_seen = awaits; // all it has published is visible from now on
+    l->ended_rounds = 0;
     l->ended_since = now;
     return TR_OK;
   }
+  if (++l->ended_rounds < ENDED_ROUNDS) return TR_OK;
   const tr__hosts *hosts = &comm->job->hosts;
   if (hosts->of[awaits] != hosts->own && now - l->ended_since < ON_ITS_WAY_NS) return TR_OK;
   char who[TR__WHO], doing[120], wait[160];
