@@ -180,7 +180,7 @@ step = [t for t in both["time"] if t["term"] == "step"][0]
 assert abs(step["before_s"] / found["step_s"] - 1) < 1e-9 and step["after_s"] < 0.6 * step["before_s"], step
 END
 train model=qwen3-30b-a3b data.path="$work/text.txt"
-expect "training experts" 3 "model_type 'qwen3_moe' is not supported"
+expect "training experts" 4 "model_type 'qwen3_moe' is not supported"
 
 rows=$(dirname "$0")/../data/plan/published-runs.csv
 plan evaluate "$rows" --csv || fail "evaluate: $(cat "$work/err")"
