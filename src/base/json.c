@@ -5,15 +5,14 @@
 // is; 12.5 is not an integer. Nothing is guessed beyond that: the text "12" is not a number.
 #include "trireme/base/json.h"
 #include "trireme/base/file.h"
+#include "trireme/base/text.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static tr_status parse(const char *text, size_t nbyte, const char *name, size_t flags, json_t **out) {
   json_error_t error;
-  static const char mark[] = "\xef\xbb\xbf"; // that some editors put before UTF-8
-  if (nbyte >= 3 && memcmp(text, mark, 3) == 0) text += 3, nbyte -= 3;
-  json_t *root = json_loadb(text, nbyte, JSON_REJECT_DUPLICATES | flags, &error);
+  const size_t mark = tr_text_mark(text, nbyte);
+  json_t *root = json_loadb(text + mark, nbyte - mark, JSON_REJECT_DUPLICATES | flags, &error);
   if (!root) {
     enum json_error_code code = json_error_code(&error);
     int zero = code == json_error_null_character || code == json_error_null_byte_in_key;

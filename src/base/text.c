@@ -106,6 +106,10 @@ int tr_text_ends_in(const char *text, const char *suffix) {
   return n >= m && strcmp(text + n - m, suffix) == 0;
 }
 
+size_t tr_text_mark(const char *text, size_t nbyte) {
+  return nbyte >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 void tr_format_bytes(char *out, size_t nbyte, double bytes) {
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   size_t i = 0;

@@ -8,6 +8,7 @@
 #include "trireme/data/text_reader.h"
 #include "data/text_reader_internal.h"
 #include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/token/tokenizer.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ static tr_status start(tr_text_reader *r) {
                     r->path);
   if (have(r) >= 2 && (memcmp(at(r, 0), "\xff\xfe", 2) == 0 || memcmp(at(r, 0), "\xfe\xff", 2) == 0))
     return tr_error(TR_ERR_DATA, "%s: this is UTF-16; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)", r->path);
-  if (have(r) >= 3 && memcmp(at(r, 0), "\xef\xbb\xbf", 3) == 0) take(r, 3);
+  take(r, tr_text_mark((const char *)at(r, 0), have(r)));
   return TR_OK;
 }
 

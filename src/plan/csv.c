@@ -2,6 +2,7 @@
 // Tables as comma-separated text (RFC 4180): a header and rows, fields in quotes where they hold commas or line ends.
 #include "plan/csv_internal.h"
 #include "trireme/base/file.h"
+#include "trireme/base/text.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,9 +45,8 @@ static tr_status check_names(const tr__csv *csv, const char *path) {
 }
 
 static tr_status cut(tr__csv *csv, const char *path) {
-  static const char mark[] = "\xef\xbb\xbf"; // that a spreadsheet puts before UTF-8
-  size_t n = 0, room = 0, marked = strncmp(csv->text, mark, 3) == 0 ? 3 : 0;
-  for (char *at = csv->text + marked; *at;) {
+  size_t n = 0, room = 0;
+  for (char *at = csv->text + tr_text_mark(csv->text, strlen(csv->text)); *at;) {
     size_t first = n, columns = 0;
     for (int more = 1; more; columns++, n++) {
       TR_TRY(grow(csv, n + 1, &room));

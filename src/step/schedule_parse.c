@@ -7,6 +7,7 @@
 // refused, since nothing would tell if it were otherwise.
 #include "schedule_internal.h"
 #include "trireme/base/file.h"
+#include "trireme/base/text.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -303,8 +304,7 @@ static tr_status complete(reader *r) {
 }
 
 static tr_status parse(reader *r, const char *text) {
-  static const char mark[] = "\xef\xbb\xbf"; // that a spreadsheet puts before UTF-8
-  if (!strncmp(text, mark, sizeof mark - 1)) text += sizeof mark - 1;
+  text += tr_text_mark(text, strlen(text));
   while (*text) {
     size_t size = strcspn(text, "\n");
     r->line++;

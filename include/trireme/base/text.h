@@ -25,6 +25,8 @@ void tr_text_fit(tr_text *text); // give back the room beyond its end
 void tr_text_free(tr_text *text);
 
 int tr_text_ends_in(const char *text, const char *suffix);
+// Bytes of the byte-order mark that some editors and spreadsheets put before UTF-8: 3, or 0 where there is none.
+size_t tr_text_mark(const char *text, size_t nbyte);
 
 // Counts and sizes as people write them: "64", "1e6", "512M" (10^6), "25MB" (10^6), "2GiB" (2^30), "1.5k". Integers
 // only: "0.3" is refused; overflow is refused. Units: k M G T (decimal), Ki Mi Gi Ti (binary), optional B. All
