@@ -16,16 +16,11 @@ enum { DEGREE_MOST = 1 << 24, MICRO_MOST = 64, COMPUTE_F32 = 0, COMPUTE_BF16 = 1
 
 // ---- words
 
-static const char *const recompute_name[] = {"none", "scores", "selective", "experts", "half", "full"};
-enum { RECOMPUTES = sizeof recompute_name / sizeof *recompute_name };
-
-const char *tr__plan_recompute_name(int64_t recompute) { return recompute_name[recompute]; }
-
 // As in train's settings; "parts" was its name here.
 int tr__plan_recompute_of(const char *name) {
   if (strcmp(name, "parts") == 0) return TR_PLAN_RECOMPUTE_PARTS;
-  for (int i = 0; i < RECOMPUTES; i++)
-    if (strcmp(name, recompute_name[i]) == 0) return i;
+  for (int i = 0; i < TR_PLAN_RECOMPUTE_COUNT; i++)
+    if (strcmp(name, tr_plan_recompute_name((tr_plan_recompute)i)) == 0) return i;
   return -1;
 }
 
@@ -35,7 +30,7 @@ void tr__plan_case_text(const tr_plan *p, char *out, size_t nbyte) {
   snprintf(out, nbyte,
            "tp %lld, pp %lld, vpp %lld, dp %lld, cp %lld, ep %lld, zero %d, micro %lld, recompute %s, order %s",
            (long long)p->tp, (long long)p->pp, (long long)p->vpp, (long long)p->dp, (long long)p->cp,
-           (long long)p->ep, p->zero, (long long)p->micro, recompute_name[p->recompute], map);
+           (long long)p->ep, p->zero, (long long)p->micro, tr_plan_recompute_name(p->recompute), map);
   size_t n = strlen(out);
   if (p->schedule && n < nbyte) snprintf(out + n, nbyte - n, ", schedule %s", p->schedule);
 }

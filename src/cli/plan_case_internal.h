@@ -16,8 +16,7 @@ typedef struct tr__plan_case {
   tr_plan plan;
 } tr__plan_case;
 
-// "none", "selective", ...: by tr_plan_recompute, and back (-1: no such).
-const char *tr__plan_recompute_name(int64_t recompute);
+// The tr_plan_recompute of that name; -1: no such.
 int tr__plan_recompute_of(const char *name);
 // A preset, a file, or a device's name (one host of it, or `devices`); `devices` 0: all.
 tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *out);

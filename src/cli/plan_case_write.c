@@ -71,7 +71,7 @@ tr_status tr__plan_case_write(const tr__plan_case *c, const tr_prediction *x, co
   append_count("micro", p->micro, &out);
   append_parallel(p, &out);
   tr_text_append(&out, "precision:\n  compute: %s\n", p->number == TR_PLAN_FP8 ? "fp8" : "bf16");
-  tr_text_append(&out, "memory:\n  recompute: %s\n", tr__plan_recompute_name(p->recompute));
+  tr_text_append(&out, "memory:\n  recompute: %s\n", tr_plan_recompute_name(p->recompute));
   if (devices <= c->cluster.host_devices) {
     tr_text_append(&out, "run:\n");
     append_count("ranks", devices, &out);

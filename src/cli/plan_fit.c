@@ -184,7 +184,7 @@ static json_t *json_means(const tr_means_result *r, int m) {
     json_object_update_new(o,
                            json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:s,s:f,s:f,s:f}", "tp", p->tp, "pp", p->pp,
                                      "vpp", p->vpp, "dp", p->dp, "cp", p->cp, "ep", p->ep, "zero", p->zero, "micro",
-                                     p->micro, "recompute", tr__plan_recompute_name(p->recompute), "step_s", x->step,
+                                     p->micro, "recompute", tr_plan_recompute_name(p->recompute), "step_s", x->step,
                                      "mfu", x->mfu, "tokens_per_s_per_device", x->tokens_per_device));
   return o;
 }

@@ -37,7 +37,7 @@ static void name_point(const tr_front_point *p, int pad, char *out, size_t nbyte
   size_t n = 0;
   for (size_t i = 0; i < sizeof value / sizeof *value; i++)
     if (value[i] > 1) n += (size_t)snprintf(out + n, nbyte - n, "%s=%lld ", name[i], (long long)value[i]);
-  n += (size_t)snprintf(out + n, nbyte - n, "zero=%d recompute=%s", q->zero, tr__plan_recompute_name(q->recompute));
+  n += (size_t)snprintf(out + n, nbyte - n, "zero=%d recompute=%s", q->zero, tr_plan_recompute_name(q->recompute));
   if (pad && n < PLAN_CELL) snprintf(out + n, nbyte - n, "%*s", (int)(PLAN_CELL - n), "");
 }
 

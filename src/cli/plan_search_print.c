@@ -49,7 +49,7 @@ static void print_row(const tr_search_entry *e, int rank, int orders, int groupe
   printf("%3d %4lld %4lld %-11s %3lld %5lld %3lld %4lld %4d %5lld  %-9s %9.3f %5.1f %9.0f %7.1f", rank,
          (long long)p->tp, (long long)p->pp, p->pp > 1 ? tr_plan_schedule(p) : "-", (long long)p->vpp,
          (long long)p->dp, (long long)p->cp, (long long)p->ep, p->zero, (long long)p->micro,
-         tr__plan_recompute_name(p->recompute), x->step, 100 * x->mfu, x->tokens_per_device, x->memory.process / GIB);
+         tr_plan_recompute_name(p->recompute), x->step, 100 * x->mfu, x->tokens_per_device, x->memory.process / GIB);
   if (orders) printf("  %-11s", map);
   if (grouped && e->alike > 0) printf("  +%lld", (long long)e->alike);
   printf("\n");
@@ -67,7 +67,7 @@ static void print_words(const tr_search_result *f, int orders) {
     size_t i = 0;
     while (i < f->n && (int)f->top[i].plan.recompute != way) i++;
     if (i == f->n) continue;
-    printf("%s%s computes %s again in the backward pass", between, tr__plan_recompute_name(way), recompute[way]);
+    printf("%s%s computes %s again in the backward pass", between, tr_plan_recompute_name(way), recompute[way]);
     between = "; ";
   }
   if (orders)
@@ -125,7 +125,8 @@ static void print_split(const tr_prediction *x) {
 static void print_family(const tr_search_family *x, double best) {
   char value[24];
   snprintf(value, sizeof value, "%lld", (long long)x->value);
-  if (strcmp(x->knob, "recompute") == 0) snprintf(value, sizeof value, "%s", tr__plan_recompute_name(x->value));
+  if (strcmp(x->knob, "recompute") == 0)
+    snprintf(value, sizeof value, "%s", tr_plan_recompute_name((tr_plan_recompute)x->value));
   if (strcmp(x->knob, "schedule") == 0) snprintf(value, sizeof value, "%s", tr_search_schedule_name(x->value));
   if (x->step > 0)
     printf("  %-9s %-11s %9.3f s, %+5.1f %%\n", x->knob, value, x->step, 100 * (x->step / best - 1));
@@ -202,7 +203,7 @@ static json_t *json_entry(const tr_search_entry *e) {
     json_object_set_new(item, tr_memory_item_name(i), json_real(x->memory.item[i]));
   return json_pack("{s:I,s:I,s:I,s:s,s:I,s:I,s:I,s:i,s:I,s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:o,s:o}", "tp", p->tp,
                    "pp", p->pp, "vpp", p->vpp, "schedule", tr_plan_schedule(p), "dp", p->dp, "cp", p->cp, "ep", p->ep,
-                   "zero", p->zero, "micro", p->micro, "recompute", tr__plan_recompute_name(p->recompute), "order",
+                   "zero", p->zero, "micro", p->micro, "recompute", tr_plan_recompute_name(p->recompute), "order",
                    map, "step_s", x->step, "step_low_s", x->low, "step_high_s", x->high, "mfu", x->mfu,
                    "tokens_per_s_per_device", x->tokens_per_device, "memory_bytes", x->memory.process, "alike",
                    e->alike, "time_s", term, "memory", item);

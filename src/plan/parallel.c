@@ -9,6 +9,11 @@
 
 enum { DEGREE_MOST = 1 << 28 };
 
+const char *tr_plan_recompute_name(tr_plan_recompute recompute) {
+  static const char *const name[TR_PLAN_RECOMPUTE_COUNT] = {"none", "scores", "selective", "experts", "half", "full"};
+  return name[recompute];
+}
+
 void tr_plan_init(tr_plan *plan) {
   *plan = (tr_plan){.map = {TR_AXIS_TP, TR_AXIS_CP, TR_AXIS_DP, TR_AXIS_PP},
                     .tp = 1,

@@ -260,7 +260,8 @@ static tr_status put_terms(timing *t, double term[TR_TERM_COUNT]) {
   term[TR_TERM_GRADS] -= rest;
   if (p->pp == 1 && !t->exchanging) return TR_OK;
   TR_TRY(makespan(t, 0, 0, &bare));
-  TR_TRY(makespan(t, 0, 1, &plain));
+  plain = bare;
+  if (t->exchanging) TR_TRY(makespan(t, 0, 1, &plain));
   TR_TRY(makespan(t, 1, 1, &whole));
   term[TR_TERM_BUBBLE] = fmax(bare - busy_of(&t->place[most]), 0);
   term[TR_TERM_EP] = fmax(plain - bare, 0);

@@ -56,13 +56,12 @@ static void free_degrees(help *h, const tr_search_options *o) {
 }
 
 static void free_ways(help *h, const tr_search_options *o) {
-  static const char *const recompute[] = {"none", "attention", "selective", "experts", "half", "full"};
   tr_search_options other = *o;
   tr_plan best;
   char zero[2] = "0";
   other.fixed_recompute = -1;
   if (o->fixed_recompute >= 0 && works(h->model, h->cluster, &other, &best))
-    add(h, "recompute", recompute[best.recompute]);
+    add(h, "recompute", tr_plan_recompute_name(best.recompute));
   other = *o;
   other.fixed_zero = -1;
   if (o->fixed_zero >= 0 && works(h->model, h->cluster, &other, &best)) {

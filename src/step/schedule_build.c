@@ -157,23 +157,27 @@ static tr_status generate(const tr__schedule_kind *kind, const tr__schedule_shap
   return TR_OK;
 }
 
-tr_status tr_schedule_allows(const tr_schedule_spec *spec) {
+static tr_status find_shape(const tr_schedule_spec *spec, const tr__schedule_kind **kind, tr__schedule_shape *shape) {
   const char *name = spec->name ? spec->name : "";
-  tr__schedule_shape shape = {.name = name};
-  const tr__schedule_kind *kind = find_kind(name, &shape.extra);
-  return kind ? make_shape(kind, spec, &shape) : refuse_name(name);
+  *shape = (tr__schedule_shape){.name = name};
+  *kind = find_kind(name, &shape->extra);
+  return *kind ? make_shape(*kind, spec, shape) : refuse_name(name);
+}
+
+tr_status tr_schedule_allows(const tr_schedule_spec *spec) {
+  const tr__schedule_kind *kind;
+  tr__schedule_shape shape;
+  return find_shape(spec, &kind, &shape);
 }
 
 tr_status tr_schedule_build(const tr_schedule_spec *spec, tr_schedule *out) {
-  const char *name = spec->name ? spec->name : "";
-  tr__schedule_shape shape = {.name = name};
-  const tr__schedule_kind *kind = find_kind(name, &shape.extra);
-  if (!kind) return refuse_name(name);
-  TR_TRY(make_shape(kind, spec, &shape));
+  const tr__schedule_kind *kind;
+  tr__schedule_shape shape;
+  TR_TRY(find_shape(spec, &kind, &shape));
   tr_schedule made = {.p = shape.p, .v = shape.v, .m = shape.m, .map = kind->map};
   made.S = kind->map == TR_STAGES_BOTH ? shape.p : shape.p * shape.v;
   if (kind->map == TR_STAGES_LOOP && shape.v == 1) made.map = TR_STAGES_LINEAR;
-  snprintf(made.name, sizeof made.name, "%s", name);
+  snprintf(made.name, sizeof made.name, "%s", shape.name);
   TR_TRY(generate(kind, &shape, &made));
   *out = made;
   return TR_OK;

@@ -48,18 +48,27 @@ static void find_peaks(search *x) {
     }
 }
 
+// Bytes of a rank of a cut, and its work.
+static double rank_sums(const search *x, const int *bound, int rank, double *work) {
+  const tr_schedule *s = x->problem->schedule;
+  double bytes = 0;
+  *work = 0;
+  int n = tr_schedule_stages(s, rank, x->chunk);
+  for (int c = 0; c < n; c++) {
+    int stage = x->chunk[c], from = bound[stage], to = bound[stage + 1];
+    *work += x->work[to] - x->work[from];
+    bytes += x->states[to] - x->states[from];
+    bytes += x->chunk_peak[rank * s->v + c] * (x->activations[to] - x->activations[from]);
+  }
+  return bytes;
+}
+
 // The fullest rank of a cut; its number in *rank.
 static double fullest(const search *x, const int *bound, int *rank, double *rank_bytes) {
-  const tr_schedule *s = x->problem->schedule;
-  double most = -1;
-  for (int r = 0; r < s->p; r++) {
-    double sum = 0;
-    int n = tr_schedule_stages(s, r, x->chunk);
-    for (int c = 0; c < n; c++) {
-      int stage = x->chunk[c], from = bound[stage], to = bound[stage + 1];
-      sum += x->states[to] - x->states[from];
-      sum += x->chunk_peak[r * s->v + c] * (x->activations[to] - x->activations[from]);
-    }
+  double most = -1, work;
+  *rank = 0;
+  for (int r = 0; r < x->problem->schedule->p; r++) {
+    double sum = rank_sums(x, bound, r, &work);
     if (rank_bytes) rank_bytes[r] = sum;
     if (sum > most) most = sum, *rank = r;
   }
@@ -150,21 +159,14 @@ enum { EVEN_MOST = 128 }; // stages, as every step tries S^2 moves at S each
 // Sum of squares of what ranks have of the goal, with `*most`, the largest; infinite when a stage is empty or over `stage_most`, or a
 // rank over the limit.
 static double unevenness(const search *x, const int *bound, double stage_most, double *most) {
-  const tr_schedule *s = x->problem->schedule;
   double squares = 0;
   *most = 0;
   for (int i = 0; i < x->S; i++)
     if (bound[i] >= bound[i + 1] || value_of(x, i, bound[i], bound[i + 1]) > stage_most ||
         bytes_of(x, i, bound[i], bound[i + 1]) > x->cap)
       return INFINITY;
-  for (int r = 0; r < s->p; r++) {
-    double work = 0, bytes = 0;
-    for (int c = tr_schedule_stages(s, r, x->chunk); c-- > 0;) {
-      const int from = bound[x->chunk[c]], to = bound[x->chunk[c] + 1];
-      work += x->work[to] - x->work[from];
-      bytes += x->states[to] - x->states[from];
-      bytes += x->chunk_peak[r * s->v + c] * (x->activations[to] - x->activations[from]);
-    }
+  for (int r = 0; r < x->problem->schedule->p; r++) {
+    double work, bytes = rank_sums(x, bound, r, &work);
     const double value = x->goal == TR_STAGES_WORK ? work : bytes;
     if (x->problem->limit > 0 && bytes > x->problem->limit) return INFINITY;
     squares += value * value;

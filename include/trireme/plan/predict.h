@@ -22,6 +22,9 @@ typedef enum tr_plan_recompute {
   TR_PLAN_RECOMPUTE_HALF,    // every second layer or product
   TR_PLAN_RECOMPUTE_FULL,    // all but the layers' inputs
 } tr_plan_recompute;
+enum { TR_PLAN_RECOMPUTE_COUNT = TR_PLAN_RECOMPUTE_FULL + 1 };
+const char *
+tr_plan_recompute_name(tr_plan_recompute recompute); // "none", "scores", "selective", "experts", "half", "full"
 
 typedef struct tr_plan {
   int64_t tp, pp, vpp, dp, cp, ep; // degrees; vpp: chunks per rank
