@@ -13,7 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
-static const double COUNT_MOST = 1e9; // above all that a table means; products of two still are whole numbers
+// Above all that a table means. Products of two counts still are whole numbers, as is that of the four degrees.
+static const double COUNT_MOST = 1e9, DEVICES_MOST = 1 << 28, PARAMS_MOST = 1e15;
 
 typedef struct reader {
   const tr__csv *csv;
@@ -36,6 +37,8 @@ static int64_t count(const reader *r, const char *column, int64_t absent) {
   double value = real(r, column, (double)absent);
   return value >= 0 && value < COUNT_MOST ? (int64_t)value : absent;
 }
+
+static double params(const reader *r) { return real(r, "params_b", 0) * 1e9; }
 
 static int has(const char *in, const char *word) { return strcasestr(in, word) != NULL; }
 
@@ -267,6 +270,18 @@ static int check_counts(const reader *r, tr_run *run) {
              field);
     return 0;
   }
+  const tr_plan *p = &run->plan;
+  double devices = (double)p->tp * (double)p->pp * (double)p->cp * (double)p->dp;
+  if (devices > DEVICES_MOST) {
+    snprintf(run->why, sizeof run->why, "tp x pp x cp x dp is %.3g; at most %.3g devices work", devices,
+             DEVICES_MOST);
+    return 0;
+  }
+  if (!(params(r) <= PARAMS_MOST)) {
+    snprintf(run->why, sizeof run->why, "params_b is '%.40s'; billions up to %.3g, or nothing, work",
+             text(r, "params_b"), PARAMS_MOST / 1e9);
+    return 0;
+  }
   return 1;
 }
 
@@ -308,9 +323,10 @@ static void read_published(const reader *r, tr_run *run) {
   run->out_of_memory = strcmp(text(r, "mem_gb_per_gpu"), "OOM") == 0 || has(run->memory_kind, "out of memory");
   read_model(r, &run->model);
   read_plan(r, &run->plan);
-  run->states_only = has(run->memory_kind, "states only") && run->model.layers == 0 && real(r, "params_b", 0) > 0;
+  run->states_only =
+      has(run->memory_kind, "states only") && run->model.layers == 0 && params(r) > 0 && params(r) <= PARAMS_MOST;
   if (run->states_only) {
-    stand_in(real(r, "params_b", 0) * 1e9, &run->model);
+    stand_in(params(r), &run->model);
     run->device_name = "H100-SXM-80";
     refuse(run, "no model is named: only its states are predicted, from the number of parameters");
   }
@@ -374,9 +390,10 @@ void tr__run_read(const tr__csv *csv, size_t row, tr_run *run) {
 
 void tr__run_finish(const tr__csv *csv, size_t row, const tr_device *device, tr_run *run) {
   reader r = {csv, row};
+  const int is_refused = *run->why && !run->states_only; // its degrees may be any numbers
   unsigned open = run->tier == 'S' || *run->why ? 0 : open_degrees(&r);
-  read_cluster(&r, device, tr_plan_devices(&run->plan), &run->cluster);
-  if (!*run->why) tr__settle_model(run, real(&r, "params_b", 0) * 1e9);
+  read_cluster(&r, device, is_refused ? 1 : tr_plan_devices(&run->plan), &run->cluster);
+  if (!*run->why) tr__settle_model(run, params(&r));
   if (!*run->why) tr__settle_plan(run, open);
   run->guessed = *run->note != 0;
   if (!open && !*text(&r, "recompute") && !*run->why && run->tier != 'S') least_recompute(run);

@@ -21,10 +21,10 @@ static size_t bin_of(double step) {
   return at < 0 ? 0 : at >= TR__SEARCH_BINS ? TR__SEARCH_BINS - 1 : (size_t)at;
 }
 
-// To a share of a bin.
+// To a share of a bin; all where the step is beyond the last.
 int64_t tr__search_below(const tr__search *s, double step) {
   size_t last = bin_of(step);
-  double n = 0, inside = (log(step) - BIN_FIRST) / BIN - (double)last;
+  double n = 0, inside = fmax(0, fmin(1, (log(step) - BIN_FIRST) / BIN - (double)last));
   for (size_t i = 0; i < last; i++) n += s->steps[i];
   return (int64_t)(n + inside * s->steps[last] + 0.5);
 }

@@ -240,22 +240,26 @@ static void damaged(void **state) {
 static void not_understood(void **state) {
   (void)state;
   static const char head[] =
-      "\xef\xbb\xbfid,gpu,n_gpus,layers,hidden,heads,mlp,seq_len,tp,pp,mbs,gbs_seqs,precision,recompute\n";
+      "\xef\xbb\xbfid,gpu,n_gpus,layers,hidden,heads,mlp,seq_len,tp,pp,mbs,gbs_seqs,precision,recompute,params_b\n";
   static const struct {
     const char *row, *refuses, *notes; // "": not
-  } row[] = {{"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,none", "", ""},
-             {"a,H100-SXM-80,8,32,4096,32,,4096,2,1,1,64,,", "", ""},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,\"selective(attention)\"", "", ""},
-             {"a,H100-SXM-80,8,1.5,4096,32,swiglu,4096,2,1,1,64,bf16,none", "layers is '1.5'", ""},
-             {"a,H100-SXM-80,8,32,-1,32,swiglu,4096,2,1,1,64,bf16,none", "hidden is '-1'", ""},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,1e300,2,1,1,64,bf16,none", "seq_len is '1e300'", ""},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,nan,64,bf16,none", "mbs is 'nan'", ""},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,much,bf16,none", "gbs_seqs is 'much'", ""},
-             {"a,H100-SXM-80,8,32,4096,32,wide,4096,2,1,1,64,bf16,none", "",
-              "mlp is 'wide': taken as two products with gelu"},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,int8,none", "", "precision is 'int8': taken as bf16"},
-             {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,some", "",
-              "recompute is 'some': taken as half of what"}};
+  } row[] = {
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,none,7", "", ""},
+      {"a,H100-SXM-80,8,32,4096,32,,4096,2,1,1,64,,,7", "", ""},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,\"selective(attention)\",7", "", ""},
+      {"a,H100-SXM-80,8,1.5,4096,32,swiglu,4096,2,1,1,64,bf16,none,7", "layers is '1.5'", ""},
+      {"a,H100-SXM-80,8,32,-1,32,swiglu,4096,2,1,1,64,bf16,none,7", "hidden is '-1'", ""},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,1e300,2,1,1,64,bf16,none,7", "seq_len is '1e300'", ""},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,nan,64,bf16,none,7", "mbs is 'nan'", ""},
+      {"a,H100-SXM-80,,32,4096,32,swiglu,4096,999999999,999999999,1,64,bf16,none,7", "tp x pp x cp x dp is 1e+18",
+       ""},
+      {"a,H100-SXM-80,8,,,,swiglu,4096,2,1,1,64,bf16,none,1e300", "params_b is '1e300'", ""},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,much,bf16,none,7", "gbs_seqs is 'much'", ""},
+      {"a,H100-SXM-80,8,32,4096,32,wide,4096,2,1,1,64,bf16,none,7", "",
+       "mlp is 'wide': taken as two products with gelu"},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,int8,none,7", "", "precision is 'int8': taken as bf16"},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,some,7", "",
+       "recompute is 'some': taken as half of what"}};
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     char path[] = "/tmp/trireme-runs-XXXXXX", table[512];
     tr_runs out;
