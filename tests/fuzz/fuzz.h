@@ -19,10 +19,17 @@ enum { FUZZ_PATH = 256 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// damage_json.c, for those who change inputs.
+// damage_json.c and damage_table.c, for those who change inputs.
 uint64_t fuzz_random(uint64_t *state); // the next number of a fixed series
 // Change one value of the JSON in `data`, in place; the new size, at most `room`; 0: it is no JSON, or would not fit.
 size_t fuzz_damage_json(uint8_t *data, size_t size, size_t room, uint64_t *state);
+// The same of one field of a table below its head.
+size_t fuzz_damage_table(uint8_t *data, size_t size, size_t room, uint64_t *state);
+
+static inline size_t fuzz_damage_value(uint8_t *data, size_t size, size_t room, uint64_t *state) {
+  size_t written = fuzz_damage_json(data, size, room, state);
+  return written ? written : fuzz_damage_table(data, size, room, state);
+}
 
 // What must be true of every input.
 #define FUZZ_CHECK(condition)                                                                                        \

@@ -88,7 +88,7 @@ static void damage_bytes(input *in, const corpus *kept, uint64_t *state) {
 }
 
 static void damage(input *in, const corpus *kept, uint64_t *state) {
-  size_t size = fuzz_random(state) % 2 ? fuzz_damage_json(in->data, in->size, INPUT_MAX, state) : 0;
+  size_t size = fuzz_random(state) % 2 ? fuzz_damage_value(in->data, in->size, INPUT_MAX, state) : 0;
   if (size > 0)
     in->size = size;
   else
