@@ -62,7 +62,7 @@ static void fails(const char *demand, int number, int points, tr_status expected
   tr_launch_options_init(&o);
   o.nrank = RANKS;
   o.arena_nbyte = 1 << 20;
-  o.deadline = number == SIGSTOP ? 0.5 : 20;
+  o.deadline = number == SIGSTOP ? 1.5 : 20;
   o.grace = 1;
   o.any_order = 1;
   plan *p = shared_page();

@@ -217,7 +217,7 @@ static tr_status work_until_stopped(tr_comm *comm, void *user) {
 
 static void stopped_rank_is_named_wherever_it_was_stopped(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(3, 0.5);
+  tr_launch_options o = quick_options(3, 1.2);
   o.grace = 0.1;
   for (int i = 0; i < STOPS; i++) {
     outcome out = {.plan = shared_page()};
@@ -319,7 +319,7 @@ static tr_status chain(tr_comm *comm, void *user) {
 
 static void blame_follows_the_chain_of_waits(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(3, 0.7);
+  tr_launch_options o = quick_options(3, 1.5);
   tr_launch_report report;
   assert_int_equal(tr_launch(&o, chain, NULL, &report), TR_ERR_TIMEOUT);
   assert_int_equal(report.culprit, 2);
@@ -331,7 +331,7 @@ static void blame_follows_the_chain_of_waits(void **state) {
 static tr_status slow_but_alive(tr_comm *comm, void *user) {
   (void)user;
   if (tr_comm_rank(comm) == 2)
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 30; i++) {
       tr_clock_sleep_ns(100000000);
       tr_comm_beat(comm);
     }
@@ -340,7 +340,7 @@ static tr_status slow_but_alive(tr_comm *comm, void *user) {
 
 static void progress_extends_the_deadline(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(3, 1);
+  tr_launch_options o = quick_options(3, 2);
   assert_int_equal(tr_launch(&o, slow_but_alive, NULL, NULL), TR_OK);
 }
 
@@ -352,7 +352,7 @@ static tr_status wait_in_a_circle(tr_comm *comm, void *user) {
 
 static void circle_of_waits_names_all(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(2, 0.5);
+  tr_launch_options o = quick_options(2, 1.5);
   tr_launch_report report;
   assert_int_equal(tr_launch(&o, wait_in_a_circle, NULL, &report), TR_ERR_TIMEOUT);
   says(report.text, "ranks wait for each other");
@@ -370,11 +370,11 @@ static tr_status sleep_forever(tr_comm *comm, void *user) {
 
 static void ranks_that_all_stand_still_are_ended(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(2, 0.4);
+  tr_launch_options o = quick_options(2, 1);
   o.grace = 0.4;
   tr_launch_report report;
   assert_int_equal(tr_launch(&o, sleep_forever, NULL, &report), TR_ERR_TIMEOUT);
-  says_for_how_long(report.text, "no rank made progress for ", 0.4, " s: ");
+  says_for_how_long(report.text, "no rank made progress for ", 1, " s: ");
   says(report.text, "was in LOAD");
   assert_true(no_children());
 }
@@ -509,7 +509,7 @@ static tr_status stay_behind(tr_comm *comm, void *user) {
 
 static void process_that_does_not_go_after_its_end_is_killed(void **state) {
   (void)state;
-  tr_launch_options o = quick_options(2, 0.5);
+  tr_launch_options o = quick_options(2, 1.5);
   assert_int_equal(tr_launch(&o, stay_behind, NULL, NULL), TR_OK);
   assert_true(no_children());
 }

@@ -184,7 +184,7 @@ static void who_does_not_come_is_named(void **state) {
   (void)state;
   job j = job_of(3, hash_of_sum, NULL);
   j.missing = 1;
-  for (int r = 0; r < 3; r++) j.options[r].deadline = 0.5;
+  for (int r = 0; r < 3; r++) j.options[r].deadline = 2;
   run(&j);
   assert_int_equal(shared[0].status, TR_ERR_TIMEOUT);
   assert_non_null(strstr(shared[0].text, "rank 0 waited in vain for the other ranks of its host to start; missing: "
