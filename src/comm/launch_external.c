@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 enum {
-  START = 10,          // deadlines that the other ranks have to come: they may have to read files first
-  AFTER_NS = 500000000 // after which a failed rank ends that does not speak
+  START = 10,           // deadlines that the other ranks have to come: they may have to read files first
+  AFTER_NS = 1000000000 // after which a failed rank ends that does not speak
 };
 
 static int on_one_host(const tr_launch_place *place) { return place->local_size == place->size; }
@@ -98,12 +98,12 @@ tr_status tr__launch_external(const tr_launch_options *options, const tr_launch_
   if (status == TR_OK) {
     int said = live(&job, place->rank, companion, rank_main, user);
     status = conclude(&job, place->rank, said, report);
+    // Where a rank has failed the starter ends those that are left. They end already, each with a status that says why.
+    if (status < 0) sigaddset(&mask, SIGTERM);
     if (status == TR_OK && job.net) tr__net_close(job.net, START * options->deadline);
   } else {
     snprintf(report->text, sizeof report->text, "%s", tr_status_text());
   }
-  // Where a rank was lost the starter ends those that are left. They end already, each with a status that says why.
-  if (status == TR_ERR_PEER) sigaddset(&mask, SIGTERM);
   tr__watch_close(&watch, &mask);
   if (status == TR_OK || !job.net) tr__job_destroy(&job); // after a failure MPI may still write there
   return status;

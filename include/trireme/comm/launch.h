@@ -16,8 +16,8 @@
 // process is, and returns in every rank, with the same status, when the job has ended. Ranks of one host share memory; hosts
 // are joined by an MPI that is loaded as a plug-in beside the program (TRIREME_MPI=FILE names another). A thread beside each
 // rank does what the launcher would; a rank that is stuck after the grace period is ended with its process. Where any rank has
-// TRIREME_COMM_DEBUG=1 in its environment, groups over hosts compare the calls of all their ranks before data moves. When a rank
-// was lost SIGTERM stays blocked: it comes from a starter, to ranks that are ending with TR_ERR_PEER.
+// TRIREME_COMM_DEBUG=1 in its environment, groups over hosts compare the calls of all their ranks before data moves. After a
+// failure SIGTERM stays blocked: it comes from a starter, to ranks that are ending already and say why.
 #ifndef TRIREME_COMM_LAUNCH_H
 #define TRIREME_COMM_LAUNCH_H
 
