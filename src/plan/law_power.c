@@ -71,7 +71,7 @@ static double best_floor(const runs *r) {
     else
       a = x;
   }
-  return r->least_loss - exp((a + b) / 2);
+  return fmax(0, r->least_loss - exp((a + b) / 2)); // exp(log(x)) may be above x
 }
 
 static tr_status check(const runs *r, double floor) {
