@@ -10,7 +10,7 @@
 #include <string.h>
 #include <yaml.h>
 
-enum { DEPTH_LIMIT = 32, NODE_LIMIT = 100000, BYTE_LIMIT = 16 << 20 };
+enum { DEPTH_LIMIT = 32, KEY_LIMIT = 255, NODE_LIMIT = 100000, BYTE_LIMIT = 16 << 20 };
 
 typedef struct block {
   struct block *next;
@@ -186,6 +186,7 @@ static tr_status read_member(builder *b, int depth, tr_yaml_node *map) {
   const char *key = "";
   TR_TRY(copy_scalar(b, &key));
   if (!*key) return error_at(b, mark, "a key is empty; write \"name: value\"");
+  if (strlen(key) > KEY_LIMIT) return named_error_at(b, mark, "a key of more than 255 bytes begins with", key, "");
   TR_TRY(next_event(b));
   tr_yaml_node *child;
   TR_TRY(read_node(b, depth + 1, &child));

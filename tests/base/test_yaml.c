@@ -138,6 +138,21 @@ static void bad_files_are_refused_with_their_place(void **state) {
   }
 }
 
+static void a_key_is_at_most_255_bytes(void **state) {
+  (void)state;
+  for (int n = 255; n <= 256; n++) {
+    tr_text text = {0};
+    tr_yaml *yaml = NULL;
+    for (int i = 0; i < n; i++) tr_text_append(&text, "k");
+    tr_text_append(&text, ": 1\n");
+    assert_int_equal(tr_yaml_parse(text.data, text.size, "run.yaml", &yaml), n == 255 ? TR_OK : TR_ERR_CONFIG);
+    if (n > 255)
+      assert_non_null(strstr(tr_status_text(), "run.yaml:1:1: a key of more than 255 bytes begins with \"kkk"));
+    tr_yaml_free(yaml);
+    tr_text_free(&text);
+  }
+}
+
 static tr_status parse_nested(int depth) {
   tr_text text = {0};
   tr_yaml *yaml = NULL;
@@ -243,10 +258,15 @@ static void damaged_files_do_no_worse_than_an_error(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(values_know_their_place),    cmocka_unit_test(lists_and_blocks_are_read),
-      cmocka_unit_test(empty_files_are_empty_maps), cmocka_unit_test(bad_files_are_refused_with_their_place),
-      cmocka_unit_test(depth_has_a_limit),          cmocka_unit_test(the_number_of_values_has_a_limit),
-      cmocka_unit_test(files_are_loaded_or_named),  cmocka_unit_test(damaged_files_do_no_worse_than_an_error),
+      cmocka_unit_test(values_know_their_place),
+      cmocka_unit_test(lists_and_blocks_are_read),
+      cmocka_unit_test(empty_files_are_empty_maps),
+      cmocka_unit_test(bad_files_are_refused_with_their_place),
+      cmocka_unit_test(a_key_is_at_most_255_bytes),
+      cmocka_unit_test(depth_has_a_limit),
+      cmocka_unit_test(the_number_of_values_has_a_limit),
+      cmocka_unit_test(files_are_loaded_or_named),
+      cmocka_unit_test(damaged_files_do_no_worse_than_an_error),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

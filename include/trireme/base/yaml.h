@@ -2,7 +2,8 @@
 // Run files as a tree: YAML read with libyaml, every value with its file, line and column.
 //
 // Only what a run file needs: mappings, sequences and scalars; no anchors, aliases or tags (refused by name), depth
-// at most 32, at most 100 000 nodes, duplicate keys refused. Nodes belong to the tree and go with it.
+// at most 32, at most 100 000 nodes, duplicate keys refused, and keys above 255 bytes (printed with escapes, longer ones would
+// be more than YAML reads as a key). Nodes belong to the tree and go with it.
 #ifndef TRIREME_BASE_YAML_H
 #define TRIREME_BASE_YAML_H
 
