@@ -18,7 +18,7 @@ const char *tr_plan_schedule(const tr_plan *p) {
 
 // As the closed forms have them (tr__stages_of): the first and the last stage one less where the embedding and the head count as a
 // layer each; else as many as can be to all but the last.
-static void cut_layers(const tr_plan *p, const tr_workload *w, int S, tr_stage_cut *cut) {
+static void cut_layers(const tr_workload *w, int S, tr_stage_cut *cut) {
   int64_t all = w->layers + w->predict_more, most = (all + S - 1) / S, left = all;
   int tables_count = all % S != 0 && (all + 2) % S == 0 && S > 1;
   int even = !tables_count && all - most * (S - 1) < 1;
@@ -29,7 +29,6 @@ static void cut_layers(const tr_plan *p, const tr_workload *w, int S, tr_stage_c
                                  : (most < left ? most : left);
     left -= cut[s].layers;
   }
-  (void)p;
 }
 
 static int64_t ticks(double seconds) { return llround(seconds * 1e9); }
@@ -41,7 +40,7 @@ static tr_status fill_costs(tr__pipeline_costs *c, const tr_plan *p, const tr_wo
   c->row = calloc((size_t)c->S, sizeof *c->row);
   c->beside = calloc((size_t)c->S, sizeof *c->beside);
   if (!c->cut || !c->row || !c->beside) return tr_error(TR_ERR_MEMORY, "no memory for the costs of %d stages", c->S);
-  cut_layers(p, w, c->S, c->cut);
+  cut_layers(w, c->S, c->cut);
   for (int s = 0; s < c->S; s++) {
     const tr_stage_time t = tr_predict_stage(p, w, cluster, &c->cut[s]);
     int64_t *row = c->row[s];
