@@ -182,8 +182,9 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   TR_TRY(agree(t, &d));
   *stop = d.stop;
   int last = d.stop || t->step == t->plan->steps;
-  // Who asks to stop wants to be saved, not evaluated.
-  int evaluate = t->plan->eval_samples > 0 && !d.stop && due(t->step, c->train.eval_every, t->plan->steps);
+  // Who asks to stop wants to be saved, not evaluated; but nobody goes on with a run that is finished.
+  int stopped = d.stop && t->step < t->plan->steps;
+  int evaluate = t->plan->eval_samples > 0 && !stopped && due(t->step, c->train.eval_every, t->plan->steps);
   // Rates are those of training: what evaluations and checkpoints take is left out of the window they are measured over.
   int64_t pause = tr_clock_ns();
   if (evaluate) TR_TRY(evaluate_now(t));
