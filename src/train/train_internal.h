@@ -34,6 +34,8 @@ enum { TR_PLAN_ROWS = INT32_MAX / 4 }; // most rows that go through at once
 int tr__plan_pipelined(const tr_train_plan *plan);
 tr_status tr__plan_schedule(tr_train_plan *plan, const tr_options *options);
 int tr__plan_suits(const tr_train_plan *plan, int64_t m);
+// Whether dp pipelines of pp ranks could have this schedule with so many stages a rank (0: as it has them), all with layers.
+int tr__plan_has_layers(const tr_train_plan *plan, int pp, int dp, char *name, int chunks);
 void tr__plan_stages_free(tr_train_plan *plan);
 // groups.c: places of a pipeline with the same stages are one side, named by its first place; how many ranks sum their
 // gradients together; whether a parameter of a place's part is also in a part of another side.
