@@ -331,6 +331,7 @@ static void remove_leftovers(const tr_train_plan *plan) {
 static tr_status run_ranks(tr_train_plan *plan, const tr_options *options, const char *logs, _Atomic int *stopped) {
   tr__trainer start = {.plan = plan, .options = options, .stopped = stopped};
   tr_status status = plan->place.size > 0 ? TR_OK : tr__trace_create(plan, &start.trace);
+  if (status == TR_OK && plan->place.size > 0) status = tr__contract_number(plan, options, &plan->agrees);
   if (status == TR_OK) {
     start.limits = tr__limits_measure(plan);
     tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less

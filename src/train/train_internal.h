@@ -189,6 +189,8 @@ const char *tr__optimizer_word(const tr_train_config *config);
 
 // ---- contract.c. What decides every bit of a run. The caller releases the object.
 tr_status tr__contract(const tr_train_plan *plan, json_t **out);
+// Of all settings but those that hosts may have of their own, and of what is trained on: what all ranks must have in common.
+tr_status tr__contract_number(const tr_train_plan *plan, const tr_options *options, uint64_t *out);
 void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out); // what differs, "" when nothing does
 
 // ---- deal_samples.c: which samples a rank's micro-batches hold
