@@ -164,6 +164,7 @@ _Static_assert(sizeof(tr__entry) == TR__LINE, "an entry is one line");
 typedef struct tr__hosts {
   int count, own, nlocal;              // hosts of the job; this one's number; ranks on it
   int joined;                          // others have started the ranks
+  int differs;                         // first rank whose options.agrees is not that of rank 0; 0: none
   int compare;                         // groups over hosts compare their ranks' calls (compare.c)
   int64_t least;                       // of all ranks' options.offer
   int16_t of[TR__RANKS];               // host of each rank

@@ -172,6 +172,7 @@ typedef struct card { // what a rank tells of itself
   char name[TR__HOST_NAME];
   int32_t pid, compare; // compare: calls, as TRIREME_COMM_DEBUG asks
   int64_t offer;
+  uint64_t agrees;
 } card;
 
 static void read_word(const char *path, char *out, size_t nbyte) {
@@ -216,6 +217,7 @@ static void number_hosts(const card *cards, int n, tr__hosts *hosts) {
     hosts->pid[r] = cards[r].pid;
     hosts->compare |= cards[r].compare; // all do what one asks for: starters do not take the environment everywhere
     if (cards[r].offer < hosts->least) hosts->least = cards[r].offer;
+    if (cards[r].agrees != cards[0].agrees && !hosts->differs) hosts->differs = r;
   }
   for (int r = 0; r < n; r++)
     for (int earlier = 0; earlier < r; earlier++) hosts->local[r] += hosts->of[earlier] == hosts->of[r];
@@ -269,8 +271,15 @@ tr_status tr__net_hosts(tr__net *net, const tr_launch_place *place, double deadl
   card own;
   fill_card(&own, place);
   own.offer = net->job->options.offer;
+  own.agrees = net->job->options.agrees;
   TR_TRY(ask_to_compare(&own));
   TR_TRY(net->rank == 0 ? gather_cards(net, &own, hosts, until) : give_card(net, &own, hosts, until));
+  if (hosts->differs)
+    return tr_error(
+        TR_ERR_CONFIG,
+        "rank 0 on %s and rank %d on %s were started with different settings or data; the same command, run "
+        "files and data on all hosts would work",
+        hosts->name[0], hosts->differs, hosts->name[hosts->of[hosts->differs]]);
   hosts->own = hosts->of[net->rank];
   for (int r = 0; r < net->job->options.nrank; r++) hosts->nlocal += hosts->of[r] == hosts->own;
   return TR_OK;

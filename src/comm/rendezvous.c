@@ -109,7 +109,8 @@ static int make_file(const tr__job *job) {
 
 static uint64_t expects(const tr__job *job) {
   const tr_launch_options *o = &job->options;
-  const uint64_t parts[] = {(uint64_t)o->nrank, job->arena_stride, job->shared_nbyte, (uint64_t)job->hosts.nlocal};
+  const uint64_t parts[] = {(uint64_t)o->nrank, job->arena_stride, job->shared_nbyte, (uint64_t)job->hosts.nlocal,
+                            o->agrees};
   return tr_hash_bytes(parts, sizeof parts);
 }
 
@@ -181,8 +182,11 @@ static tr_status missing_ranks(const meeting *m) {
 
 static tr_status refuse(meeting *m, int fd, int rank) {
   told t = {.verdict = REFUSED};
-  snprintf(t.why, sizeof t.why, "rank %d and rank %d of one host were started with different settings or programs",
-           m->rank, rank);
+  snprintf(
+      t.why, sizeof t.why,
+      "rank %d and rank %d of one host were started with different settings, data or programs; the same command for "
+      "all ranks would work",
+      m->rank, rank);
   tell(fd, &t, -1);
   close(fd);
   return tr_error(TR_ERR_CONFIG, "%s", t.why);

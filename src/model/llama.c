@@ -69,10 +69,10 @@ static tr_status check_family(const tr_llama_config *c) {
     wrong = "model.window: mistral, qwen2 and qwen3 have one";
   else if (windowed && c->family == TR_MISTRAL && c->window_layer > 0)
     wrong = "model.window_layer: its layers all have the window";
-  else if (c->family == TR_QWEN2 ? !c->qkv_bias || c->out_bias : !!c->qkv_bias != !!c->out_bias)
-    wrong = "model.qkv_bias and out_bias: qwen2 has the first only, the others both or none";
   else if (c->family == TR_MISTRAL && c->qkv_bias)
     wrong = "model.qkv_bias: it has no biases";
+  else if (c->family == TR_QWEN2 ? !c->qkv_bias || c->out_bias : !!c->qkv_bias != !!c->out_bias)
+    wrong = "model.qkv_bias and out_bias: qwen2 has the first only, the others both or none";
   else if (c->mlp_bias && c->family != TR_LLAMA)
     wrong = "model.mlp_bias: only llama can have them";
   return wrong ? tr_error(TR_ERR_CONFIG, "%s models cannot have this %s", tr__llama_family_name(c->family), wrong)

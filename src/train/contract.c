@@ -120,6 +120,32 @@ tr_status tr__contract(const tr_train_plan *plan, json_t **out) {
   return TR_OK;
 }
 
+// Processors and mounts may differ between hosts; files are known by what they hold.
+static int of_its_host(const char *line, size_t nbyte) {
+  static const char *const keys[] = {
+      "  threads:", "  bind:", "  progress:", "  deadline:", "  path:", "  val_path:", "  cache:", "  tokenizer:"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (nbyte > strlen(keys[i]) && strncmp(line, keys[i], strlen(keys[i])) == 0) return 1;
+  return 0;
+}
+
+tr_status tr__contract_number(const tr_train_plan *plan, const tr_options *options, uint64_t *out) {
+  tr_text all = {0}, common = {0};
+  tr_options_print(options, 0, &all);
+  for (const char *line = all.data, *end; line && *line; line = *end ? end + 1 : end) {
+    end = line + strcspn(line, "\n");
+    if (!of_its_host(line, (size_t)(end - line))) tr_text_append(&common, "%.*s\n", (int)(end - line), line);
+  }
+  tr_text_append(&common, "%016" PRIx64 " %016" PRIx64 "\n", tr_source_hash(plan->source),
+                 plan->tokenizer ? tr_tokenizer_hash(plan->tokenizer) : 0);
+  tr_status status =
+      all.failed || common.failed ? tr_error(TR_ERR_MEMORY, "no memory to compare the settings") : TR_OK;
+  if (status == TR_OK) *out = tr_hash_bytes(common.data, common.size);
+  tr_text_free(&all);
+  tr_text_free(&common);
+  return status;
+}
+
 void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out) {
   const char *key;
   json_t *value;

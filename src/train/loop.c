@@ -182,8 +182,9 @@ static tr_status one_step(tr__trainer *t, int *stop) {
   TR_TRY(agree(t, &d));
   *stop = d.stop;
   int last = d.stop || t->step == t->plan->steps;
-  // Who asks to stop wants to be saved, not evaluated.
-  int evaluate = t->plan->eval_samples > 0 && !d.stop && due(t->step, c->train.eval_every, t->plan->steps);
+  // Who asks to stop wants to be saved, not evaluated; but nobody goes on with a run that is finished.
+  int stopped = d.stop && t->step < t->plan->steps;
+  int evaluate = t->plan->eval_samples > 0 && !stopped && due(t->step, c->train.eval_every, t->plan->steps);
   // Rates are those of training: what evaluations and checkpoints take is left out of the window they are measured over.
   int64_t pause = tr_clock_ns();
   if (evaluate) TR_TRY(evaluate_now(t));
@@ -330,6 +331,7 @@ static void remove_leftovers(const tr_train_plan *plan) {
 static tr_status run_ranks(tr_train_plan *plan, const tr_options *options, const char *logs, _Atomic int *stopped) {
   tr__trainer start = {.plan = plan, .options = options, .stopped = stopped};
   tr_status status = plan->place.size > 0 ? TR_OK : tr__trace_create(plan, &start.trace);
+  if (status == TR_OK && plan->place.size > 0) status = tr__contract_number(plan, options, &plan->agrees);
   if (status == TR_OK) {
     start.limits = tr__limits_measure(plan);
     tr_memory_trim();         // or ranks would find what the plan has left behind, and seem to need less

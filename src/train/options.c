@@ -41,7 +41,7 @@ const tr_option tr_train_options[] = {
     {.path = "model.window", .type = TR_OPTION_INT, .offset = AT(model.window), .def = "0", .min = 0, .max = 1 << 24,
      .unit = "tokens", .alias = "sliding_window", .help = "Tokens that attention looks back on, itself included (not gpt2); 0: all."},
     {.path = "model.qkv_bias", .type = TR_OPTION_BOOL, .offset = AT(model.qkv_bias), .def = "false", .alias = "attention_bias",
-     .help = "Biases of queries, keys and values (not gpt2; qwen2 always has them)."},
+     .help = "Biases of queries, keys, values and the attention's output (llama and qwen3; qwen2 always has the first three)."},
     {.path = "model.head_norm", .type = TR_OPTION_BOOL, .offset = AT(model.head_norm), .def = "false", .alias = "qk-layernorm",
      .help = "A norm of each query and key head (not gpt2; qwen3 always has them)."},
     {.path = "model.dropout", .type = TR_OPTION_REAL, .offset = AT(model.dropout), .def = "0", .min = 0, .max = 0.99,

@@ -62,7 +62,10 @@ static void take_llama(const choice *c, tr_llama_config *out) {
   take_real(c, "model.rope_theta", s->model.rope_theta, &out->rope.theta);
   take_dropout(c, "model.dropout_attention", s->model.dropout_attention, &out->dropout_attention);
   if (counts(c, "model.tied")) out->tied = s->model.tied;
-  if (tr_options_is_set(c->options, "model.qkv_bias")) out->qkv_bias = s->model.qkv_bias;
+  if (tr_options_is_set(c->options, "model.qkv_bias")) {
+    out->qkv_bias = s->model.qkv_bias;
+    out->out_bias = s->model.qkv_bias && out->family != TR_QWEN2; // as attention_bias has it in their config.json
+  }
   if (tr_options_is_set(c->options, "model.head_norm")) out->head_norm = s->model.head_norm;
 }
 

@@ -77,6 +77,21 @@ int tr__plan_suits(const tr_train_plan *plan, int64_t m) {
   return 1;
 }
 
+int tr__plan_has_layers(const tr_train_plan *plan, int pp, int dp, char *name, int chunks) {
+  tr_train_config config = *plan->config;
+  tr_train_plan other = *plan;
+  tr_schedule schedule;
+  const int64_t pass = (int64_t)plan->micro * dp, m = config.batch.sequences / pass;
+  config.parallel.schedule = name;
+  other.config = &config;
+  other.mesh.degree[TR_AXIS_PP] = pp;
+  if (config.batch.sequences % pass || m > TR_STEP_MICROBATCHES) return 0;
+  if (make(&other, (int)m, chunks, &schedule) < 0) return 0;
+  const int has = schedule.S <= plan->sizes.layers;
+  tr_schedule_destroy(&schedule);
+  return has;
+}
+
 // "; batch.micro=2 (8 micro-batches) or 1 (16) would work": divisors of a pipeline's share of the batch nearest to what is set.
 static void suggest(const tr_train_plan *plan, char *out, size_t nbyte) {
   enum { MOST = 2 };

@@ -8,18 +8,46 @@
 
 // ---- which parts of the model each stage has
 
+// The most ranks, up to `most`, of a pipeline with this schedule that the layers are enough for, with all ranks or with as many
+// pipelines as there are; 0: none.
+static int find_ranks(const tr_train_plan *plan, int most, char *schedule, int chunks, int all) {
+  const int dp = plan->mesh.degree[TR_AXIS_DP], ranks = plan->schedule.p * dp;
+  if (all && plan->config->parallel.dp > 0) return 0;
+  for (int pp = most; pp > 0; pp--) {
+    const int now = all ? ranks / pp : dp;
+    if ((!all || ranks % pp == 0) && tr__plan_has_layers(plan, pp, now, schedule, chunks)) return pp;
+  }
+  return 0;
+}
+
+// "parallel.pp=2", "-n 3 parallel.pp=3": what of the schedule would do; 1f1b with one rank does in any case.
+static void suggest_ranks(const tr_train_plan *plan, int chunks, char *out, size_t nbyte) {
+  const int p = plan->schedule.p, dp = plan->mesh.degree[TR_AXIS_DP];
+  char plain[] = "1f1b";
+  for (int other = 0; other < 2; other++)
+    for (int all = 1; all >= 0; all--) {
+      int pp = find_ranks(plan, other ? p : p - 1, other ? plain : plan->config->parallel.schedule,
+                          other ? 0 : chunks, all),
+          n = 0;
+      if (pp == 0) continue;
+      if (other) n = snprintf(out, nbyte, "parallel.schedule=1f1b with ");
+      if (!all && pp < p) n += snprintf(out + n, nbyte - (size_t)n, "-n %d ", pp * dp);
+      snprintf(out + n, nbyte - (size_t)n, "parallel.pp=%d", pp);
+      return;
+    }
+}
+
 static tr_status too_many(const tr_train_plan *plan, const tr_options *options) {
-  const int layers = (int)plan->sizes.layers, v = plan->schedule.S / plan->schedule.p;
-  int most = layers / v, ranks = (int)plan->config->run.ranks;
-  while (most > 1 && (ranks % most || layers < most * v)) most--;
-  const int chunks = plan->config->parallel.chunks > 0 ? layers / plan->schedule.p : 0;
-  char fewer[48] = "";
-  if (chunks > 1) snprintf(fewer, sizeof fewer, "parallel.chunks=%d or ", chunks);
+  const int p = plan->schedule.p, given = (int)plan->config->parallel.chunks;
+  char *own = plan->config->parallel.schedule, ranks[96] = "fewer ranks", fewer[48] = "";
+  int chunks = given > 0 ? given - 1 : 0;
+  while (chunks > 0 && !tr__plan_has_layers(plan, p, plan->mesh.degree[TR_AXIS_DP], own, chunks)) chunks--;
+  if (chunks > 0) snprintf(fewer, sizeof fewer, "parallel.chunks=%d or ", chunks);
+  suggest_ranks(plan, given > 0 ? given : 0, ranks, sizeof ranks);
   return tr_options_error(options, "parallel.pp",
                           "%d stages (parallel.pp=%d with parallel.schedule=%s) need as many layers, the model has "
-                          "%d; %sparallel.pp=%d would work",
-                          plan->schedule.S, plan->schedule.p, plan->config->parallel.schedule, layers, fewer,
-                          most > 1 ? most : 1);
+                          "%d; %s%s would work",
+                          plan->schedule.S, p, own, (int)plan->sizes.layers, fewer, ranks);
 }
 
 // bound: parts of the model, as of step/stages.h.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Starting the ranks of a plan: how large the arena of each is. What ranks of a host have together lies in the arena of the first
 // of them. Where ranks that others have started really are is known when they have met; then they also agree on what each host
-// has chosen by its own memory (batch.micro=auto), and all go on with the least.
+// has chosen by its own memory (batch.micro=auto), and all go on with the least; ranks with other settings or data are refused.
 #include "train/train_internal.h"
 #include <stdio.h>
 
@@ -45,6 +45,7 @@ tr_status tr_train_launch(tr_train_plan *plan, const char *logs, tr_rank_main li
   launch.bind = c->run.bind;
   launch.arena_of = s.arena;
   launch.offer = plan->micro;
+  launch.agrees = plan->agrees;
   launch.met = met;
   launch.deadline = c->run.deadline;
   launch.any_order = c->comm.order == TR_ORDER_ANY;

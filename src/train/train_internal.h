@@ -34,6 +34,8 @@ enum { TR_PLAN_ROWS = INT32_MAX / 4 }; // most rows that go through at once
 int tr__plan_pipelined(const tr_train_plan *plan);
 tr_status tr__plan_schedule(tr_train_plan *plan, const tr_options *options);
 int tr__plan_suits(const tr_train_plan *plan, int64_t m);
+// Whether dp pipelines of pp ranks could have this schedule with so many stages a rank (0: as it has them), all with layers.
+int tr__plan_has_layers(const tr_train_plan *plan, int pp, int dp, char *name, int chunks);
 void tr__plan_stages_free(tr_train_plan *plan);
 // groups.c: places of a pipeline with the same stages are one side, named by its first place; how many ranks sum their
 // gradients together; whether a parameter of a place's part is also in a part of another side.
@@ -187,6 +189,8 @@ const char *tr__optimizer_word(const tr_train_config *config);
 
 // ---- contract.c. What decides every bit of a run. The caller releases the object.
 tr_status tr__contract(const tr_train_plan *plan, json_t **out);
+// Of all settings but those that hosts may have of their own, and of what is trained on: what all ranks must have in common.
+tr_status tr__contract_number(const tr_train_plan *plan, const tr_options *options, uint64_t *out);
 void tr__contract_compare(const json_t *own, const json_t *saved, tr_text *out); // what differs, "" when nothing does
 
 // ---- deal_samples.c: which samples a rank's micro-batches hold

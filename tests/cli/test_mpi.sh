@@ -34,6 +34,17 @@ torch 2 "$TRIREME" train "${run[@]}" train.folder="$work/other-n" -n 3
 if [ "$rc" != 3 ] || ! grep -q -- '-n 3, but torchrun has started 2 ranks; leave -n out, or give -n 2' "$work/err.0"; then
   fail "another -n: exit code $rc: $(said)"
 fi
+# other ONE ARGUMENTS: rank 1 is given ONE more argument than the others
+# shellcheck disable=SC2016 # the rank's shell expands it
+other=(bash -c 'if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$RANK}}" = 1 ]; then set -- "$@" "$0"; fi; exec "$TRIREME" train "$@"')
+cp "$work/text.txt" "$work/same.txt"
+sed 's/oar/row/' "$work/text.txt" >"$work/text-2.txt"
+torch 2 "${other[@]}" lr.lr=1e-5 "${run[@]}" train.folder="$work/torch-lr"
+if [ "$rc" != 3 ] || ! grep -q 'rank 0 and rank 1 of one host were started with different settings, data or programs' "$work/err"; then
+  fail "another learning rate: exit code $rc: $(cat "$work/err")"
+fi
+torch 2 "${other[@]}" data.path="$work/same.txt" "${run[@]}" train.folder="$work/torch-same"
+check_run torch-same 2
 torch 2 env TRIREME_PER_HOST=1 "$TRIREME" train "${run[@]}" train.folder="$work/torch-hosts"
 if [ "$rc" != 3 ] || ! grep -q 'torchrun started 2 ranks on several hosts without an MPI between them' "$work/err"; then
   fail "torchrun over hosts: exit code $rc: $(cat "$work/err")"
@@ -61,6 +72,16 @@ for name in openmpi mpich; do
   if [ "$rc" = 0 ] || ! grep -q 'trireme: rank 2: injected failure in F of step 3' "$work/err"; then fail "$name-error: $rc: $(said)"; fi
   TRIREME_COMM_DEBUG=yes mpi "$name" 2 "$TRIREME" train "${run[@]}" train.folder="$work/$name-yes"
   if [ "$rc" = 0 ] || ! grep -q 'TRIREME_COMM_DEBUG=yes: give 1 to compare the calls of all ranks, or 0' "$work/err"; then fail "$name-yes: $rc: $(said)"; fi
+
+  # ---- settings and data of one host that are not those of the others
+  for change in train.seed=3 lr.lr=1e-5 data.path="$work/text-2.txt" train.folder="$work/elsewhere"; do
+    mpi "$name" 2 "${other[@]}" "$change" "${run[@]}" train.folder="$work/$name-other"
+    if [ "$rc" = 0 ] || ! grep -q 'trireme: rank 0 on .* and rank 1 on .* were started with different settings or data' "$work/err"; then
+      fail "$name, $change on one host: exit code $rc: $(said)"
+    fi
+  done
+  mpi "$name" 2 "${other[@]}" run.threads=2 "${run[@]}" train.folder="$work/$name-threads"
+  check_run "$name-threads" 2
 
   # ---- hosts with unequal memory: whichever has less, both go on with what that allows
   for small in 0 1; do

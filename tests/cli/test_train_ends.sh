@@ -53,6 +53,16 @@ for background in true false; do
   expect "segv while saving, background=$background" 6 'rank 1 .* was killed by signal 11'
 done
 
+# ---- stopped in its last step a run is finished, with its last evaluation
+(
+  until [ -e runs/last/metrics.jsonl ]; do sleep 0.02; done
+  for pid in $(pgrep -o -f -- "train.folder=$work/runs/last"); do kill -TERM "$pid"; done
+) &
+TRIREME_FAULT=rank=0,op=F,step=2,action=sleep train "${tiny[@]}" -n 2 train.folder="$work/runs/last" train.steps=2 train.eval_every=0
+expect "stopped in the last step" 0
+wait
+if [ "$(losses runs/last | wc -l)" != 2 ] || [ -z "$(val_loss runs/last)" ]; then fail "stopped in the last step: $(cat runs/last/metrics.jsonl)"; fi
+
 # ---- no steps, no curve and no word about it
 train "${tiny[@]}" train.folder=runs/none train.steps=0
 expect "no steps" 0

@@ -57,6 +57,17 @@ for kind in llama mistral qwen2 qwen3; do
   expect "kind $kind" 0
 done
 
+# ---- biases of the attention, as settings and as config.json say them
+for kind in llama qwen3; do
+  train "${tiny[@]}" model.kind="$kind" model.qkv_bias=true train.folder="$work/bias-$kind" train.steps=2
+  expect "biases of $kind" 0
+  tr -d ' \n' <"$(newest "$work/bias-$kind")/config.json" | grep -q '"attention_bias":true' || fail "biases of $kind: config.json does not say so"
+  train "${run[@]}" model="$work/bias-$kind" train.folder="$work/bias-$kind-tuned" train.steps=1
+  expect "biases of $kind, tuned" 0
+done
+train "${tiny[@]}" model.kind=mistral model.qkv_bias=true train.folder="$work/bias-mistral"
+expect "biases of mistral" 3 'mistral models cannot have this model.qkv_bias: it has no biases'
+
 # ---- a run goes on when the folder that it started from is gone
 cp -r "$work/llama-tiny-shards" "$work/leaving"
 train "${run[@]}" model="$work/leaving" train.folder="$work/left" train.steps=2

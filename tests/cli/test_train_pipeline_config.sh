@@ -45,8 +45,13 @@ train "${base[@]}" -n 2 parallel.pp=2 parallel.schedule=gone.csv
 expect "a schedule that is not there" 10 'gone.csv: cannot open'
 
 # ---- stages
-refuse 'parallel.pp: 5 stages .* need as many layers, the model has 4; parallel.pp=1 would work' -n 5 parallel.pp=5
+refuse 'parallel.pp: 5 stages .* need as many layers, the model has 4; -n 4 parallel.pp=4 would work' -n 5 parallel.pp=5
 refuse 'parallel.pp: 8 stages .* need as many layers, the model has 4; parallel.pp=2 would work' -n 4 parallel.pp=4 parallel.schedule=interleaved
+refuse '2 stages \(parallel.pp=1 .* the model has 1; parallel.schedule=1f1b with parallel.pp=1 would work' parallel.schedule=zbv model.layers=1
+refuse '4 stages .* the model has 1; parallel.schedule=1f1b with parallel.pp=1 would work' -n 2 parallel.pp=2 parallel.schedule=dualpipev model.layers=1
+refuse '4 stages .* the model has 3; parallel.pp=2 would work' -n 4 parallel.pp=4 parallel.schedule=dualpipe model.layers=3
+refuse '4 stages .* the model has 3; -n 6 parallel.pp=3 would work' -n 8 parallel.pp=4 parallel.dp=2 model.layers=3 batch.sequences=16
+refuse '8 stages .* the model has 7; parallel.chunks=3 or parallel.pp=1 would work' -n 2 parallel.pp=2 parallel.schedule=interleaved parallel.chunks=4 model.layers=7
 refuse 'parallel.stages: layers "2,1" makes 3 layers; the model has 4' -n 2 parallel.pp=2 parallel.stages=2,1
 refuse 'parallel.stages: layers "2,1,1" has 3 counts for 2 stages' -n 2 parallel.pp=2 parallel.stages=2,1,1
 refuse 'parallel.stages: ' -n 3 parallel.pp=3 parallel.stages=2,0,2

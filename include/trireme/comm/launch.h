@@ -51,6 +51,7 @@ struct tr_launch_options {
   int any_order;          // sums may be added in any order (comm.order: any): allows ring and double-tree reductions
   const char *log_folder; // rank-N.log files with everything a rank printed, launcher.log; NULL: none
   int64_t offer;          // a number of which ranks that others have started on several hosts learn the least
+  uint64_t agrees;        // of settings: ranks that others have started refuse each other where it differs
   tr_launch_meet met; // with the user of `main`, in every rank that others have started; NULL: sizes are as they are
 };
 

@@ -157,6 +157,7 @@ typedef struct tr_train_plan {
   tr_step_options step;           // what all parts have in common
   tr_mesh_spec mesh;
   tr_launch_place place; // size 0: nobody else starts the ranks
+  uint64_t agrees;       // of settings and data: the same in all ranks that others have started
   int local;             // ranks on this host, as far as the starter tells; else 1
   tr_optim optim;
   tr_lr lr;
