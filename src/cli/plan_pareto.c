@@ -23,6 +23,9 @@ static tr_status read_criteria(const char *text, int *out) {
     if (i == 3)
       return tr__cli_usage("plan", "--pareto takes some of time, memory, cost with commas between, not '%.80s'",
                            text);
+    if (*out & bit[i])
+      return tr__cli_usage("plan", "--pareto names '%s' twice, in '%.80s'; each of time, memory, cost may stand once",
+                           name[i], text);
     *out |= bit[i];
     at += n;
     if (!*at) return TR_OK;
