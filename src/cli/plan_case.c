@@ -171,8 +171,8 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   if (given) {
     double all = inner * (double)t->parallel.dp;
     if (*devices > 0 && all != (double)*devices && !by_argument(o, "parallel.dp"))
-      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; the plan is for %lld devices", all,
-                              (long long)*devices);
+      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; the plan is for %lld device%s", all,
+                              (long long)*devices, tr_text_plural(*devices, "s"));
     if (all > DEGREE_MOST)
       return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; at most %d devices can be planned", all,
                               DEGREE_MOST);
@@ -229,8 +229,30 @@ static tr_status refuse_degrees(const tr_options *o, const tr_plan *p, int64_t a
     if (strcmp(which, path[i]) == 0 && all % (inner / degree[i]) == 0)
       nearest_degrees(strchr(which, '.') + 1, degree[i], all / (inner / degree[i]), works, sizeof works);
   if (!*works) snprintf(works, sizeof works, "a multiple of %lld devices", (long long)inner);
-  return tr_options_error(o, which, "tp x pp x cp is %lld, which does not divide the %lld devices; %s would work",
-                          (long long)inner, (long long)all, works);
+  return tr_options_error(o, which, "tp x pp x cp is %lld, which does not divide the %lld device%s; %s would work",
+                          (long long)inner, (long long)all, tr_text_plural(all, "s"), works);
+}
+
+// The most devices of whole hosts, or of a part of one, whose replicas divide the batch; 0: none.
+static int64_t most_devices(const tr_cluster *c, int64_t inner, int64_t passes) {
+  const int64_t most = c->hosts * c->host_devices / inner;
+  for (int64_t dp = passes < most ? passes : most; dp > 0; dp--)
+    if (passes % dp == 0 && (inner * dp < c->host_devices || inner * dp % c->host_devices == 0)) return inner * dp;
+  return 0;
+}
+
+// Replicas over the whole cluster, which nobody asked for, where the batch is too small for them.
+static tr_status check_whole(const tr_cluster *c, const tr_plan *p) {
+  const int64_t inner = p->tp * p->pp * p->cp;
+  if (p->batch % (p->dp * p->micro) == 0) return TR_OK;
+  char works[64] = "N";
+  const int64_t most = most_devices(c, inner, p->batch / p->micro);
+  if (most > 0) snprintf(works, sizeof works, "%lld", (long long)most);
+  return tr_error(TR_ERR_CONFIG,
+                  "plan.devices is missing: all %lld of %s make dp %lld, whose micro-batches of %lld do not divide "
+                  "batch.sequences=%lld; --devices %s works",
+                  (long long)(inner * p->dp), c->name, (long long)p->dp, (long long)p->micro, (long long)p->batch,
+                  works);
 }
 
 static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
@@ -300,6 +322,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   int64_t inner = c->plan.tp * c->plan.pp * c->plan.cp;
   if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);
   if (status == TR_OK) c->plan.micro = t->batch.micro > 0 ? t->batch.micro : 1;
+  if (status == TR_OK && devices == 0) status = check_whole(&c->cluster, &c->plan);
   if (status == TR_OK) status = tr_workload_check(&c->model);
   if (status == TR_OK && *f->train.parallel.schedule == 'i' && c->plan.vpp > 1 && !c->plan.schedule)
     c->plan.schedule = "interleaved"; // by its own rules, as train has it
