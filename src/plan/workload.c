@@ -2,6 +2,7 @@
 // Counting a model: parameters and FLOPs from its sizes. The counts of dense models are those of the models that the
 // library builds (tests/plan/test_workload.c compares them), without their biases.
 #include "trireme/plan/workload.h"
+#include "trireme/base/text.h"
 
 enum { SIZE_MOST = 1 << 28 };
 
@@ -42,8 +43,8 @@ tr_status tr_workload_check(const tr_workload *w) {
     TR_TRY(positive("expert_ffn", w->expert_ffn));
     TR_TRY(positive("active", w->active));
     if (w->active > w->experts)
-      return tr_error(TR_ERR_CONFIG, "model.active is %lld, but there are only %lld experts", (long long)w->active,
-                      (long long)w->experts);
+      return tr_error(TR_ERR_CONFIG, "model.active is %lld, but the model has only %lld expert%s",
+                      (long long)w->active, (long long)w->experts, tr_text_plural(w->experts, "s"));
   }
   if (w->group_limit > w->groups || w->group_limit < 0 || (w->groups > 0 && w->experts % w->groups != 0))
     return tr_error(TR_ERR_CONFIG,

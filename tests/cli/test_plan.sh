@@ -96,9 +96,23 @@ says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change
 refused 3 'parallel.tp: tp x pp x cp is [0-9]+, which does not divide the 64 devices; tp=2 or tp=4 would work' explain "$work/large.yaml" tp=3
 refused 3 'did you mean "parallel.tp"' explain "$work/large.yaml" parallel.tpp=3
 refused 3 'plan.cluster is missing' explain model=llama3-8b precision.compute=bf16
+printf 'name: dgx-h100\ndevice: h100-sxm-80\nhosts: 64\nhost_devices: 8\nsource: test\n' >"$work/512.yaml"
+refused 3 'plan.devices is missing: all 512 of dgx-h100 .*dp 512, .* do not divide batch.sequences=24; --devices 24 works' explain model=gpt2 \
+  precision.compute=bf16 batch.sequences=24 batch.micro=1 plan.cluster="$work/512.yaml"
 refused 3 'f32 cannot be predicted' explain model=llama3-8b --cluster dgx-h100 run.ranks=8
 refused 2 'give what changes as FIELD=VALUE' what-if "$work/large.yaml"
 refused 10 'gone' --model llama3-8b --cluster dgx-h100 --devices 8 --batch 1M --write "$work/gone/plan.yaml"
+
+# One of anything is singular, and a count of parameters reads the same everywhere.
+plan --model gpt2-tiny --cluster h100-sxm-80 --devices 1 --batch 1seq --seq 64 --top 1 --write "$work/one.yaml" || fail "one: $(cat "$work/err")"
+says out '^model   gpt2-tiny: 246k parameters$' '^batch   1 sequence of 64 tokens'
+plan explain "$work/one.yaml" || fail "one: $(cat "$work/err")"
+says out ': 1 x H100-SXM-80, 1 sequence of 64 tokens$'
+plan stages --model gpt2-tiny -p 1 -m 1 || fail "one: $(cat "$work/err")"
+says out ': p 1, 1 stage, m 1; 1 sequence of [0-9]+ tokens a micro-batch' '^ +0 .* 249k '
+plan report "$work/one.yaml" --write "$work/one.html" || fail "one: $(cat "$work/err")"
+says one.html '246k parameters, 1 x H100-SXM-80; 1 sequence of 64 tokens a step' 'Each place in the pipeline is one rank' '1 rank, 1 micro-batch'
+refused 3 'the model has only 4 layers' explain model=gpt2-tiny precision.compute=bf16 --cluster h100-sxm-80 --devices 8 pp=8 batch.sequences=8 batch.micro=1
 
 # Warnings: memory saved that nothing needs, and what a small model was seen to lose. None where there is nothing to say.
 small=(--model llama3-8b --cluster dgx-h100 --devices 64 --batch 128seq --seq 8192)
@@ -148,6 +162,7 @@ plan "${asked[@]}" --pareto time,memory || fail "pareto: $(cat "$work/err")"
 says out 'better in all of time,memory' 'zero=[0-3] recompute=' 'warning \(memory-alone\)'
 refused 3 "neither dgx-h100 nor its device H100-SXM-80 has a price; 'price: 2.5'" "${asked[@]}" --pareto cost
 refused 2 "some of time, memory, cost with commas between, not 'time,money'" "${asked[@]}" --pareto time,money
+refused 2 "pareto names 'time' twice, in 'time,memory,time'" "${asked[@]}" --pareto time,memory,time
 refused 2 'take the best of a search' "${asked[@]}" --pareto time --write "$work/x.yaml"
 
 # What is written is what train takes; axes that this version does not have are refused by name.
@@ -163,7 +178,7 @@ expect "training a large plan" 3 'parallel.tp: [0-9]* is out of range'
 # Mixtures of experts are planned, with their own axis, written and explained; train refuses them by name.
 experts=(--model qwen3-30b-a3b --cluster dgx-h100 --devices 32 --batch 256seq --seq 4096 --fix ep=8)
 plan "${experts[@]}" || fail "experts: $(cat "$work/err")"
-says out '30.5[0-9]*B parameters, 3.3[0-9]*B of them for a token .8 of 128 experts' 'evenly loaded'
+says out '30.5G parameters, 3.35G of them for a token .8 of 128 experts' 'evenly loaded'
 plan "${experts[@]}" --imbalance 1.5 --json --write "$work/experts.yaml" || fail "experts: $(cat "$work/err")"
 cp "$work/out" "$work/found.json"
 says experts.yaml '^  ep: 8$' '^  imbalance: 1.5$' 'from: "qwen3-30b-a3b"'
