@@ -53,6 +53,7 @@ shows 'states +1391 GiB' 'devices that these alone fill +19$' 'keys and values +
   rlhf --policy 70e9 --reward 13e9 --value 13e9 --tp 8 --pp 4
 shows 'states +1173 GiB' 'padding .* 87\.89 %' -- rlhf --method dpo --policy 70e9 \
   --lengths 2048:128:128:128:128:128:128:128:128:128:128:128:128:128:128:128
+shows 'left in the worst phase +-[0-9.]+ GiB$' -- rlhf --policy 1e12 --tp 8 --pp 4
 shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says ZeRO and three dimensions, right here' -- \
   tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes 128
 shows 'a pipeline, wrong here' 'is one copy of the model fast enough' -- tree --params 2e9 --layers 24 --width 2560 \
