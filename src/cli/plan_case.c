@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEGREE_MOST = 1 << 24, MICRO_MOST = 64, COMPUTE_F32 = 0, COMPUTE_BF16 = 1, COMPUTE_FP8 = 2 };
+enum { DEGREE_MOST = 1 << 24, BATCH_MOST = 1 << 28, MICRO_MOST = 64 };
+enum { COMPUTE_F32 = 0, COMPUTE_BF16 = 1, COMPUTE_FP8 = 2 };
 
 // ---- words
 
@@ -80,9 +81,14 @@ tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequ
   snprintf(number, sizeof number, "%.*s", (int)(are_sequences ? strlen(text) - 3 : strlen(text)), text);
   if (tr_parse_count(number, &count) < 0 || count < 1)
     return tr__cli_usage(command, "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", text);
+  const int64_t whole = are_sequences ? count : count / sequence;
+  if (whole > BATCH_MOST)
+    return tr__cli_usage(command, "--batch %.40s is %lld sequences; at most %d work", text, (long long)whole,
+                         BATCH_MOST);
   *out = are_sequences ? count : (count + sequence / 2) / sequence;
-  if (*out < 1) *out = 1;
-  return TR_OK;
+  if (*out > 0) return TR_OK;
+  return tr__cli_usage(command, "--batch %.40s is less than half a sequence of %lld tokens; --batch 1seq works", text,
+                       (long long)sequence);
 }
 
 // ---- run files

@@ -26,6 +26,9 @@ END
 refused 3 'no plan fits: the smallest lacks' --model llama3-405b --cluster dgx-h100 --devices 8 --batch 64seq
 refused 3 "did you mean 'dgx-h100'" --model llama3-8b --cluster dgx-h10 --batch 1M
 refused 2 '--batch is missing' --model llama3-8b --cluster dgx-h100
+refused 2 '9223372036854775807seq is 9223372036854775807 sequences; at most 268435456 work' --model llama3-8b --cluster dgx-h100 --batch 9223372036854775807seq
+refused 2 '9223372036854775807 is 2251799813685247 sequences; at most' --model llama3-8b --cluster dgx-h100 --batch 9223372036854775807
+refused 2 '10 is less than half a sequence of 4096 tokens; --batch 1seq works' --model llama3-8b --cluster dgx-h100 --batch 10
 refused 2 "no knob like 'foo=3'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix foo=3
 refused 2 "did you mean 'evaluate'" evaluat x.csv
 refused 2 "zero takes a stage from 0 to 3, not '9'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix zero=9
