@@ -91,6 +91,10 @@ tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequ
                        (long long)sequence);
 }
 
+void tr__plan_positions(int64_t sequence, tr_workload *model) {
+  if (model->positions > 0 && model->positions < sequence) model->positions = sequence;
+}
+
 // ---- run files
 
 typedef struct run_file { // train's settings first: its table's offsets hold

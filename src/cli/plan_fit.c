@@ -86,6 +86,7 @@ static tr_status load_models(const request *r, job *j) {
     tr_workload model;
     char *owned = r->models.n ? NULL : preset[i];
     if (status == TR_OK) status = tr_workload_load(owned ? owned : r->models.item[i], &model, NULL);
+    if (status == TR_OK) tr__plan_positions(r->sequence, &model);
     if (status < 0) {
       free(owned);
       continue;

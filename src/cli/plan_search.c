@@ -225,6 +225,7 @@ tr_status tr__plan_search(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
   TR_TRY(parse(argc, argv, &r));
   TR_TRY(tr_workload_load(r.model, &w, NULL));
+  tr__plan_positions(r.sequence, &w);
   w.imbalance = r.imbalance;
   TR_TRY(tr_workload_check(&w));
   TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));
