@@ -161,6 +161,25 @@ for p in points:
     assert abs(p["price_step"] / (2 * p["devices"] * p["step_s"] / 3600) - 1) < 1e-9
     assert not any(q is not p and all(q[k] <= p[k] for k in keys) for q in points), p
 END
+# Points are simulated as the search's winner is, so its first is that one; schedules are named; positions grow as train's do.
+few=(--model llama-tiny --cluster hgx-b200 --devices 24 --batch 16seq --seq 4096)
+plan "${few[@]}" --json || fail "few: $(cat "$work/err")"
+cp "$work/out" "$work/few.json"
+plan "${few[@]}" --pareto time --json || fail "few: $(cat "$work/err")"
+cp "$work/out" "$work/fastest.json"
+long=(--model gpt2-tiny --cluster a100-sxm-80 --devices 8 --batch 64seq --seq 4096)
+plan "${long[@]}" --json --write "$work/long.yaml" || fail "long: $(cat "$work/err")"
+cp "$work/out" "$work/long.json"
+plan explain "$work/long.yaml" --json || fail "long: $(cat "$work/err")"
+python3 - "$work" <<'END' || fail "search, frontier and explanation differ"
+import json, sys
+load = lambda name: json.load(open(sys.argv[1] + "/" + name))
+same = lambda a, b: abs(a / b - 1) < 1e-9
+assert same(load("few.json")["plans"][0]["step_s"], load("fastest.json")["points"][0]["step_s"])
+assert all(same(load("long.json")["plans"][0][k], load("out")[k]) for k in ["step_s", "memory_bytes"])
+END
+plan "${asked[@]}" --fix pp=2 --fix schedule=zb_h1 --pareto time || fail "pareto: $(cat "$work/err")"
+says out 'recompute=[a-z]+ schedule=zb_h1'
 plan "${asked[@]}" --pareto time,memory || fail "pareto: $(cat "$work/err")"
 says out 'better in all of time,memory' 'zero=[0-3] recompute=' 'warning \(memory-alone\)'
 refused 3 "neither dgx-h100 nor its device H100-SXM-80 has a price; 'price: 2.5'" "${asked[@]}" --pareto cost
