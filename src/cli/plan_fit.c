@@ -86,7 +86,6 @@ static tr_status load_models(const request *r, job *j) {
     tr_workload model;
     char *owned = r->models.n ? NULL : preset[i];
     if (status == TR_OK) status = tr_workload_load(owned ? owned : r->models.item[i], &model, NULL);
-    if (status == TR_OK) tr__plan_positions(r->sequence, &model);
     if (status < 0) {
       free(owned);
       continue;
@@ -94,6 +93,7 @@ static tr_status load_models(const request *r, job *j) {
     candidate *c = &j->model[j->n++];
     *c = (candidate){.name = owned ? owned : r->models.item[i], .owned = owned, .model = model};
     c->params = tr_workload_params(&model);
+    tr__plan_positions(r->sequence, &c->model);
   }
   if (status == TR_OK && n == 0) status = tr_error(TR_ERR_CONFIG, "no presets of models were found; give --model");
   return status;

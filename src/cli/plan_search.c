@@ -15,6 +15,8 @@
 
 typedef tr__plan_request request;
 
+enum { SEQUENCE = 4096 }; // unless it is given
+
 static void print_help(void) {
   printf(
       "usage: trireme plan --model M --cluster C --batch TOKENS [OPTIONS]\n\n"
@@ -22,7 +24,7 @@ static void print_help(void) {
       "  --model M        a preset (presets/models), a config.json or the folder of one\n"
       "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
       "  --batch TOKENS   tokens per step, as in 4M or 4Mi (M is a million), or sequences, as in 1024seq\n"
-      "  --seq S          tokens per sequence (default 4096)\n"
+      "  --seq S          tokens per sequence (default 4096, or as many positions as the model has)\n"
       "  --devices N      use N of the cluster's devices (all)\n"
       "  --precision P    bf16 (default) or fp8\n"
       "  --top K          how many plans to show (default 5)\n"
@@ -46,7 +48,7 @@ static void print_help(void) {
 }
 
 static tr_status parse(int argc, char **argv, request *r) {
-  *r = (request){.sequence = 4096, .top = 5};
+  *r = (request){.top = 5};
   const tr__argument table[] = {
       {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
       {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->cluster},
@@ -225,6 +227,7 @@ tr_status tr__plan_search(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
   TR_TRY(parse(argc, argv, &r));
   TR_TRY(tr_workload_load(r.model, &w, NULL));
+  if (r.sequence == 0) r.sequence = w.positions > 0 && w.positions < SEQUENCE ? w.positions : SEQUENCE;
   tr__plan_positions(r.sequence, &w);
   w.imbalance = r.imbalance;
   TR_TRY(tr_workload_check(&w));

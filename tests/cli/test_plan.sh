@@ -165,6 +165,8 @@ END
 few=(--model llama-tiny --cluster hgx-b200 --devices 24 --batch 16seq --seq 4096)
 plan "${few[@]}" --json || fail "few: $(cat "$work/err")"
 cp "$work/out" "$work/few.json"
+plan --model gpt2 --cluster h100-sxm-80 --batch 64seq || fail "gpt2: $(cat "$work/err")"
+says out '^model   gpt2: 124M parameters$' '^batch   64 sequences of 1024 tokens'
 plan "${few[@]}" --pareto time --json || fail "few: $(cat "$work/err")"
 cp "$work/out" "$work/fastest.json"
 long=(--model gpt2-tiny --cluster a100-sxm-80 --devices 8 --batch 64seq --seq 4096)
