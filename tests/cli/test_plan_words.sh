@@ -145,6 +145,9 @@ refused 2 'gpt2 has its own parameters; leave --params out' scaling --model gpt2
 refused 2 'give the device' tree --params 1e9 --layers 2 --width 64
 refused 2 'give both' tree --params 1e9 --layers 2 --width 64 --memory 80GB --flops 1e14 --days 3
 refused 2 "memory takes a number such as 8e10 or 80GB between 1000000 and 1e\+15, not '80XB'" tree --memory 80XB
+refused 2 "nodes takes a whole number between 1 and 1000000, not '1.5'" tree --nodes 1.5
+refused 2 "devices takes a whole number between 1 and 100000000, not '8.5'" checkpoint --devices 8.5 --write 1s
+shows '^  64 ' -- scaling --step 1s --gradients 1GB --limit 6.4e1 --per-node 1k
 refused 2 "write takes a time such as .*, not 'soon'" checkpoint --write soon
 refused 2 'give --devices' checkpoint --write 5min
 refused 2 'give one' checkpoint --devices 8 --write 5min --state 3GB
@@ -175,7 +178,7 @@ while read -r word default; do
   grep -Fq -- "$default" out || fail "plan $word --help does not say $default: $(cat out)"
 done <<'END'
 search use N of the cluster's devices (all)
-search tokens per sequence (default 4096)
+search tokens per sequence (default 4096, or as many positions as the model has)
 fit use N of the cluster's devices (all)
 sync how many (1:8:64)
 cost (E: 0;
