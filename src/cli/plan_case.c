@@ -192,6 +192,21 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   return TR_OK;
 }
 
+// What train can be told of a pipeline's layout, and predictions do not follow.
+static tr_status check_layout(const run_file *f, const tr_options *o) {
+  const tr_train_config *t = &f->train;
+  if (t->parallel.pp == 1) return TR_OK;
+  if (t->parallel.group > 0 && t->parallel.group != t->parallel.pp)
+    return tr_options_error(o, "parallel.group", "%lld is not predicted, only groups of parallel.pp=%lld",
+                            (long long)t->parallel.group, (long long)t->parallel.pp);
+  if (strcmp(t->parallel.stages, "balanced") == 0) return TR_OK;
+  return tr_options_error(
+      o, "parallel.stages",
+      "\"%.80s\" is not predicted, only balanced stages; trireme plan stages --layers and trireme "
+      "simulate --layers take it",
+      t->parallel.stages);
+}
+
 // Chunks are plan.vpp's, or parallel.chunks', or the two of a schedule that has several stages per rank. 1f1b and interleaved are
 // one schedule that chunks choose; others go by their names.
 static void set_schedule(const run_file *f, const tr_options *o, tr__plan_case *c) {
@@ -317,6 +332,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   tr_plan_init(&c->plan);
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));
+  TR_TRY(check_layout(f, o));
   set_schedule(f, o, c);
   tr_plan_follow_degrees(&c->plan);
   if (!*f->cluster)

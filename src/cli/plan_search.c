@@ -125,6 +125,18 @@ static tr_status fix(const char *text, tr_search_options *o) {
       text);
 }
 
+// A knob has one value.
+static tr_status check_fixed(const tr__argument_list *fix) {
+  for (size_t i = 0; i < fix->n; i++)
+    for (size_t k = 0; k < i; k++) {
+      const size_t n = strcspn(fix->item[i], "=");
+      if (n == strcspn(fix->item[k], "=") && strncmp(fix->item[i], fix->item[k], n) == 0)
+        return tr__cli_usage("plan", "--fix names %.*s twice, in %.40s and %.40s; give one", n < 40 ? (int)n : 40,
+                             fix->item[i], fix->item[k], fix->item[i]);
+    }
+  return TR_OK;
+}
+
 static tr_status set_options(const request *r, tr_search_options *o) {
   tr_search_options_init(o);
   o->fixed.sequence = r->sequence;
@@ -133,6 +145,7 @@ static tr_status set_options(const request *r, tr_search_options *o) {
   o->top = (size_t)r->top;
   o->all = r->explain;
   o->grouped = !r->each;
+  TR_TRY(check_fixed(&r->fix));
   for (size_t i = 0; i < r->fix.n; i++) TR_TRY(fix(r->fix.item[i], o));
   return TR_OK;
 }

@@ -76,6 +76,8 @@ tr_status tr_workload_check(const tr_workload *w) {
                     (long long)w->groups, (long long)w->experts, (long long)w->group_limit);
   if (w->imbalance != 0 && !(w->imbalance >= 1 && w->imbalance <= 1e4))
     return tr_error(TR_ERR_CONFIG, "model.imbalance is %g; it must be 1 (even) to 10000", w->imbalance);
+  if (w->imbalance > 1 && w->experts == 0)
+    return tr_error(TR_ERR_CONFIG, "model.imbalance is %g; the model has no experts, so leave it out", w->imbalance);
   if (w->heads % w->heads_kv != 0)
     return tr_error(TR_ERR_CONFIG, "model.heads_kv is %lld; it must divide model.heads, %lld", (long long)w->heads_kv,
                     (long long)w->heads);

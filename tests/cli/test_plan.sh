@@ -31,6 +31,8 @@ refused 2 '9223372036854775807 is 2251799813685247 sequences; at most' --model l
 refused 2 '10 is less than half a sequence of 4096 tokens; --batch 1seq works' --model llama3-8b --cluster dgx-h100 --batch 10
 refused 2 "no knob like 'foo=3'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix foo=3
 refused 2 "did you mean 'evaluate'" evaluat x.csv
+refused 2 'fix names tp twice, in tp=2 and tp=4; give one' --model llama3-8b --cluster dgx-h100 --batch 1M --fix tp=2 --fix zero=1 --fix tp=4
+refused 3 'model.imbalance is 3; the model has no experts' --model llama3-8b --cluster dgx-h100 --batch 1M --imbalance 3
 refused 2 "zero takes a stage from 0 to 3, not '9'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix zero=9
 refused 2 "tp takes a number from 1 on, not '0'" --model llama3-8b --cluster dgx-h100 --batch 1M --fix tp=0
 refused 3 'as asked; tp=2 would work' --model llama3-8b --cluster dgx-h100 --devices 16 --batch 64seq --fix tp=3
@@ -94,6 +96,8 @@ END
 plan explain "$work/large.yaml" tp=8 pp=4 plan.vpp=2 parallel.schedule=interleaved_zb || fail "schedule: $(cat "$work/err")"
 says out 'vpp 2, .*schedule interleaved_zb'
 refused 3 'no schedule is called "zb_h9"' explain "$work/large.yaml" tp=8 pp=4 vpp=1 parallel.schedule=zb_h9
+refused 3 'parallel.stages: "20,20,20,20" is not predicted, only balanced stages' explain "$work/large.yaml" tp=8 pp=4 vpp=1 parallel.stages=20,20,20,20
+refused 3 'parallel.group: 8 is not predicted, only groups of parallel.pp=4' explain "$work/large.yaml" tp=8 pp=4 vpp=2 parallel.group=8
 plan explain "$work/large.yaml" recompute=none micro=4 || fail "explain: $(cat "$work/err")"
 says out 'does-not-fit' 'a device lacks' 'what binds it +memory' 'nearest change that helps +[a-z]+='
 refused 3 'parallel.tp: tp x pp x cp is [0-9]+, which does not divide the 64 devices; tp=2 or tp=4 would work' explain "$work/large.yaml" tp=3
