@@ -101,6 +101,8 @@ void tr_text_free(tr_text *text) {
   *text = (tr_text){0};
 }
 
+const char *tr_text_plural(int64_t n, const char *ending) { return n == 1 ? "" : ending; }
+
 int tr_text_ends_in(const char *text, const char *suffix) {
   size_t n = strlen(text), m = strlen(suffix);
   return n >= m && strcmp(text + n - m, suffix) == 0;

@@ -7,6 +7,7 @@
 #include "trireme/base/text.h"
 #include "trireme/ckpt/checkpoint.h"
 #include "trireme/step/schedule.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,6 +56,11 @@ static tr_status set_real(const char *command, const tr__argument *a, const char
   return TR_OK;
 }
 
+static tr_status parse_whole(const char *value, double *out) {
+  TR_TRY(parse_amount(value, out));
+  return *out == floor(*out) ? TR_OK : TR_ERR_CONFIG;
+}
+
 static tr_status set_value(const char *command, const tr__argument *a, const char *value) {
   int64_t count;
   switch (a->kind) {
@@ -65,6 +71,7 @@ static tr_status set_value(const char *command, const tr__argument *a, const cha
     return TR_OK;
   case TR__ARGUMENT_REAL: return set_real(command, a, value, tr_parse_real, "a number");
   case TR__ARGUMENT_AMOUNT: return set_real(command, a, value, parse_amount, "a number such as 8e10 or 80GB");
+  case TR__ARGUMENT_NUMBER: return set_real(command, a, value, parse_whole, "a whole number");
   case TR__ARGUMENT_TIME:
     return set_real(command, a, value, tr_parse_duration, "a time such as 30s, 5min or 2h, in seconds");
   case TR__ARGUMENT_CHOICE: return set_choice(command, a, value);

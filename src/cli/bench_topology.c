@@ -5,6 +5,7 @@
 #include "cli/bench_internal.h"
 #include "cli/cli_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/topology.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -114,13 +115,11 @@ static void print_missing(const tr_topology *t) {
   if (t->numa_nodes == 0) printf("NUMA nodes: not told by this machine\n");
 }
 
-static const char *plural(int n) { return n == 1 ? "" : "s"; }
-
 static void print_text(const machine *m) {
   const tr_topology *t = &m->topology;
   printf("host %s: %d package%s, %d NUMA node%s, %d core%s, %d thread%s; this process may use %d\n", m->host,
-         t->packages, plural(t->packages), t->numa_nodes, plural(t->numa_nodes), t->cores, plural(t->cores),
-         t->threads, plural(t->threads), tr_cpu_count());
+         t->packages, tr_text_plural(t->packages, "s"), t->numa_nodes, tr_text_plural(t->numa_nodes, "s"), t->cores,
+         tr_text_plural(t->cores, "s"), t->threads, tr_text_plural(t->threads, "s"), tr_cpu_count());
   print_parts(t, 0, t->npart);
   print_missing(t);
   print_distances(t);

@@ -131,8 +131,8 @@ static tr_status write_files(const tr__simulate_request *r, const tr__simulation
   tr_text text = {0};
   if (r->svg) {
     char title[320];
-    snprintf(title, sizeof title, "%.32s, %d ranks, %d micro-batches: %s", s->schedule.name, s->schedule.p,
-             s->schedule.m, s->costs.text);
+    snprintf(title, sizeof title, "%.32s, %d rank%s, %d micro-batch%s: %s", s->schedule.name, s->schedule.p,
+             tr_text_plural(s->schedule.p, "s"), s->schedule.m, tr_text_plural(s->schedule.m, "es"), s->costs.text);
     tr_sim_draw_svg(program, &s->result, title, s->costs.unit_ticks, s->costs.unit_name, &text);
     TR_TRY(write_file(r->svg, &text));
   }

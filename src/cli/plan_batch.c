@@ -63,9 +63,9 @@ static tr_status critical_size(request *r) {
 static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){.ranks = 1, .micro = 1, .passes = 1};
   const tr__argument table[] = {
-      {.name = "--ranks", .kind = TR__ARGUMENT_AMOUNT, .out = &r->ranks, .min = 1, .max = 1e8},
-      {.name = "--micro", .kind = TR__ARGUMENT_AMOUNT, .out = &r->micro, .min = 1, .max = 1e9},
-      {.name = "--accumulation", .kind = TR__ARGUMENT_AMOUNT, .out = &r->passes, .min = 1, .max = 1e6},
+      {.name = "--ranks", .kind = TR__ARGUMENT_NUMBER, .out = &r->ranks, .min = 1, .max = 1e8},
+      {.name = "--micro", .kind = TR__ARGUMENT_NUMBER, .out = &r->micro, .min = 1, .max = 1e9},
+      {.name = "--accumulation", .kind = TR__ARGUMENT_NUMBER, .out = &r->passes, .min = 1, .max = 1e6},
       {.name = "--critical", .kind = TR__ARGUMENT_AMOUNT, .out = &r->critical, .min = 1e-3, .max = 1e15},
       {.name = "--noise", .kind = TR__ARGUMENT_REAL, .out = &r->trace, .min = 1e-300, .max = 1e300},
       {.name = "--square", .kind = TR__ARGUMENT_REAL, .out = &r->square, .min = 1e-300, .max = 1e300},

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEGREE_MOST = 1 << 24, MICRO_MOST = 64, COMPUTE_F32 = 0, COMPUTE_BF16 = 1, COMPUTE_FP8 = 2 };
+enum { DEGREE_MOST = 1 << 24, BATCH_MOST = 1 << 28, MICRO_MOST = 64 };
+enum { COMPUTE_F32 = 0, COMPUTE_BF16 = 1, COMPUTE_FP8 = 2 };
 
 // ---- words
 
@@ -80,9 +81,18 @@ tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequ
   snprintf(number, sizeof number, "%.*s", (int)(are_sequences ? strlen(text) - 3 : strlen(text)), text);
   if (tr_parse_count(number, &count) < 0 || count < 1)
     return tr__cli_usage(command, "--batch takes tokens as in 4M, or sequences as in 1024seq, not '%.40s'", text);
+  const int64_t whole = are_sequences ? count : count / sequence;
+  if (whole > BATCH_MOST)
+    return tr__cli_usage(command, "--batch %.40s is %lld sequences; at most %d work", text, (long long)whole,
+                         BATCH_MOST);
   *out = are_sequences ? count : (count + sequence / 2) / sequence;
-  if (*out < 1) *out = 1;
-  return TR_OK;
+  if (*out > 0) return TR_OK;
+  return tr__cli_usage(command, "--batch %.40s is less than half a sequence of %lld tokens; --batch 1seq works", text,
+                       (long long)sequence);
+}
+
+void tr__plan_positions(int64_t sequence, tr_workload *model) {
+  if (model->positions > 0 && model->positions < sequence) model->positions = sequence;
 }
 
 // ---- run files
@@ -171,8 +181,8 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
   if (given) {
     double all = inner * (double)t->parallel.dp;
     if (*devices > 0 && all != (double)*devices && !by_argument(o, "parallel.dp"))
-      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; the plan is for %lld devices", all,
-                              (long long)*devices);
+      return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; the plan is for %lld device%s", all,
+                              (long long)*devices, tr_text_plural(*devices, "s"));
     if (all > DEGREE_MOST)
       return tr_options_error(o, "parallel.dp", "tp x pp x cp x dp is %.0f; at most %d devices can be planned", all,
                               DEGREE_MOST);
@@ -180,6 +190,21 @@ static tr_status set_degrees(const run_file *f, const tr_options *o, tr_plan *p,
     *devices = (int64_t)all;
   }
   return TR_OK;
+}
+
+// What train can be told of a pipeline's layout, and predictions do not follow.
+static tr_status check_layout(const run_file *f, const tr_options *o) {
+  const tr_train_config *t = &f->train;
+  if (t->parallel.pp == 1) return TR_OK;
+  if (t->parallel.group > 0 && t->parallel.group != t->parallel.pp)
+    return tr_options_error(o, "parallel.group", "%lld is not predicted, only groups of parallel.pp=%lld",
+                            (long long)t->parallel.group, (long long)t->parallel.pp);
+  if (strcmp(t->parallel.stages, "balanced") == 0) return TR_OK;
+  return tr_options_error(
+      o, "parallel.stages",
+      "\"%.80s\" is not predicted, only balanced stages; trireme plan stages --layers and trireme "
+      "simulate --layers take it",
+      t->parallel.stages);
 }
 
 // Chunks are plan.vpp's, or parallel.chunks', or the two of a schedule that has several stages per rank. 1f1b and interleaved are
@@ -229,8 +254,30 @@ static tr_status refuse_degrees(const tr_options *o, const tr_plan *p, int64_t a
     if (strcmp(which, path[i]) == 0 && all % (inner / degree[i]) == 0)
       nearest_degrees(strchr(which, '.') + 1, degree[i], all / (inner / degree[i]), works, sizeof works);
   if (!*works) snprintf(works, sizeof works, "a multiple of %lld devices", (long long)inner);
-  return tr_options_error(o, which, "tp x pp x cp is %lld, which does not divide the %lld devices; %s would work",
-                          (long long)inner, (long long)all, works);
+  return tr_options_error(o, which, "tp x pp x cp is %lld, which does not divide the %lld device%s; %s would work",
+                          (long long)inner, (long long)all, tr_text_plural(all, "s"), works);
+}
+
+// The most devices of whole hosts, or of a part of one, whose replicas divide the batch; 0: none.
+static int64_t most_devices(const tr_cluster *c, int64_t inner, int64_t passes) {
+  const int64_t most = c->hosts * c->host_devices / inner;
+  for (int64_t dp = passes < most ? passes : most; dp > 0; dp--)
+    if (passes % dp == 0 && (inner * dp < c->host_devices || inner * dp % c->host_devices == 0)) return inner * dp;
+  return 0;
+}
+
+// Replicas over the whole cluster, which nobody asked for, where the batch is too small for them.
+static tr_status check_whole(const tr_cluster *c, const tr_plan *p) {
+  const int64_t inner = p->tp * p->pp * p->cp;
+  if (p->batch % (p->dp * p->micro) == 0) return TR_OK;
+  char works[64] = "N";
+  const int64_t most = most_devices(c, inner, p->batch / p->micro);
+  if (most > 0) snprintf(works, sizeof works, "%lld", (long long)most);
+  return tr_error(TR_ERR_CONFIG,
+                  "plan.devices is missing: all %lld of %s make dp %lld, whose micro-batches of %lld do not divide "
+                  "batch.sequences=%lld; --devices %s works",
+                  (long long)(inner * p->dp), c->name, (long long)p->dp, (long long)p->micro, (long long)p->batch,
+                  works);
 }
 
 static tr_status fill_dp(const tr_options *o, const tr_cluster *c, tr_plan *p) {
@@ -285,6 +332,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   tr_plan_init(&c->plan);
   TR_TRY(set_numbers(f, o, &c->plan));
   TR_TRY(set_degrees(f, o, &c->plan, &devices));
+  TR_TRY(check_layout(f, o));
   set_schedule(f, o, c);
   tr_plan_follow_degrees(&c->plan);
   if (!*f->cluster)
@@ -300,6 +348,7 @@ static tr_status settle(const run_file *f, const tr_options *o, tr__plan_case *c
   int64_t inner = c->plan.tp * c->plan.pp * c->plan.cp;
   if (devices == 0 || inner * c->plan.dp != devices) status = fill_dp(o, &c->cluster, &c->plan);
   if (status == TR_OK) c->plan.micro = t->batch.micro > 0 ? t->batch.micro : 1;
+  if (status == TR_OK && devices == 0) status = check_whole(&c->cluster, &c->plan);
   if (status == TR_OK) status = tr_workload_check(&c->model);
   if (status == TR_OK && *f->train.parallel.schedule == 'i' && c->plan.vpp > 1 && !c->plan.schedule)
     c->plan.schedule = "interleaved"; // by its own rules, as train has it

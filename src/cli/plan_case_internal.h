@@ -24,6 +24,9 @@ tr_status tr__plan_cluster_load(const char *name, int64_t devices, tr_cluster *o
 // "4M" tokens in whole sequences, or "1024seq"; `command` for the message.
 tr_status tr__plan_sequences(const char *command, const char *text, int64_t sequence, int64_t *out);
 
+// Learned positions that are fewer than a sequence has tokens grow, as train makes them where no weights are loaded.
+void tr__plan_positions(int64_t sequence, tr_workload *model);
+
 // Run files, then settings, from argv[1] on, with all of train's fields, plan.cluster, plan.devices, plan.vpp and
 // plan.ep; --json sets *as_json. Where an argument changes another axis or the devices, and none gives dp, dp is what is
 // left.

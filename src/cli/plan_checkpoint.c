@@ -63,7 +63,7 @@ static tr_status parse(int argc, char **argv, request *r) {
                  .target = 0.99,
                  .run = 30 * 86400.0};
   const tr__argument table[] = {
-      {.name = "--devices", .kind = TR__ARGUMENT_AMOUNT, .out = &r->devices, .min = 1, .max = 1e8},
+      {.name = "--devices", .kind = TR__ARGUMENT_NUMBER, .out = &r->devices, .min = 1, .max = 1e8},
       {.name = "--mtbf", .kind = TR__ARGUMENT_TIME, .out = &r->mtbf, .min = 1, .max = 1e12},
       {.name = "--part", .kind = TR__ARGUMENT_LIST, .out = &r->parts},
       {.name = "--write", .kind = TR__ARGUMENT_TIME, .out = &r->write, .min = 1e-3, .max = 1e7},

@@ -63,7 +63,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--scale", .kind = TR__ARGUMENT_REAL, .out = &r->law.scale, .min = 1e-30, .max = 1e30},
       {.name = "--exponent", .kind = TR__ARGUMENT_REAL, .out = &r->law.exponent, .min = 1e-6, .max = 10},
       {.name = "--floor", .kind = TR__ARGUMENT_REAL, .out = &r->law.floor, .min = 0, .max = 1e6},
-      {.name = "--devices", .kind = TR__ARGUMENT_AMOUNT, .out = &b->devices, .min = 1, .max = 1e8},
+      {.name = "--devices", .kind = TR__ARGUMENT_NUMBER, .out = &b->devices, .min = 1, .max = 1e8},
       {.name = "--peak", .kind = TR__ARGUMENT_AMOUNT, .out = &b->peak, .min = 1e6, .max = 1e18},
       {.name = "--mfu", .kind = TR__ARGUMENT_REAL, .out = &b->mfu, .min = 1e-4, .max = 1},
       {.name = "--scaling", .kind = TR__ARGUMENT_REAL, .out = &b->scaling, .min = 1e-4, .max = 1},

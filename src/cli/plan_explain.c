@@ -48,9 +48,10 @@ static double room_of(const tr_cluster *c) { return c->device.memory_gib * 10737
 static void report_case(tr__plan_report *out, const tr__plan_case *c, const tr_prediction *x) {
   char plan[192];
   tr__plan_case_text(&c->plan, plan, sizeof plan);
-  tr__plan_head(out, "%s on %s: %lld x %s, %lld sequences of %lld tokens", c->model_name, c->cluster.name,
+  tr__plan_head(out, "%s on %s: %lld x %s, %lld sequence%s of %lld token%s", c->model_name, c->cluster.name,
                 (long long)tr_plan_devices(&c->plan), c->cluster.device.name, (long long)c->plan.batch,
-                (long long)c->plan.sequence);
+                tr_text_plural(c->plan.batch, "s"), (long long)c->plan.sequence,
+                tr_text_plural(c->plan.sequence, "s"));
   tr__plan_text(out, "plan", "degrees", plan);
   tr__plan_value(out, "step", "step_s", TR__PLAN_TIME, x->step);
   tr__plan_value(out, "nine in ten such runs take at least", "step_low_s", TR__PLAN_TIME, x->low);

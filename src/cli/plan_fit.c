@@ -93,6 +93,7 @@ static tr_status load_models(const request *r, job *j) {
     candidate *c = &j->model[j->n++];
     *c = (candidate){.name = owned ? owned : r->models.item[i], .owned = owned, .model = model};
     c->params = tr_workload_params(&model);
+    tr__plan_positions(r->sequence, &c->model);
   }
   if (status == TR_OK && n == 0) status = tr_error(TR_ERR_CONFIG, "no presets of models were found; give --model");
   return status;
@@ -243,10 +244,10 @@ static tr_status answer(const request *r, job *j) {
   TR_TRY(load_models(r, j));
   TR_TRY(try_all(j));
   tr__plan_begin(&out, "fit", r->json);
-  tr__plan_head(&out, "%s: %lld x %s, %lld per host, %.0f GiB each; %lld sequences of %lld tokens a step, %s",
+  tr__plan_head(&out, "%s: %lld x %s, %lld per host, %.0f GiB each; %lld sequence%s of %lld token%s a step, %s",
                 j->cluster.name, (long long)devices, j->cluster.device.name, (long long)j->cluster.host_devices,
-                j->cluster.device.memory_gib, (long long)j->means.batch, (long long)r->sequence,
-                r->number == 1 ? "fp8" : "bf16");
+                j->cluster.device.memory_gib, (long long)j->means.batch, tr_text_plural(j->means.batch, "s"),
+                (long long)r->sequence, tr_text_plural(r->sequence, "s"), r->number == 1 ? "fp8" : "bf16");
   report_models(j, &out);
   add_json_models(j, &out);
   tr_status status = report_largest(j, &out), printed = tr__plan_end(&out);

@@ -111,9 +111,10 @@ static void write_head(tr__page *page) {
   snprintf(line, sizeof line, "%s on %s", c->model_name, c->cluster.name);
   tr__page_escaped(out, line);
   tr_text_append(out, "</h1>\n");
-  tr__page_caption(out, "%s parameters, %lld x %s; %lld sequences of %lld tokens a step, %s. %s.", params,
+  tr__page_caption(out, "%s parameters, %lld x %s; %lld sequence%s of %lld token%s a step, %s. %s.", params,
                    (long long)tr_plan_devices(&c->plan), c->cluster.device.name, (long long)c->plan.batch,
-                   (long long)c->plan.sequence, c->plan.number == TR_PLAN_FP8 ? "fp8" : "bf16", plan);
+                   tr_text_plural(c->plan.batch, "s"), (long long)c->plan.sequence,
+                   tr_text_plural(c->plan.sequence, "s"), c->plan.number == TR_PLAN_FP8 ? "fp8" : "bf16", plan);
   if (!page->x.fits) tr__page_caption(out, "This plan does not fit.");
 }
 

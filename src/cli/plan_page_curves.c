@@ -81,8 +81,8 @@ static void draw_curve(tr__page *page, const curve *v) {
   for (size_t i = 0; i < v->n; i++) {
     char title[96], time[32];
     tr__plan_format(time, sizeof time, TR__PLAN_TIME, v->step[i]);
-    snprintf(title, sizeof title, "%.0f devices: %s a step, %.1f %% of the smallest", v->devices[i], time,
-             100 * v->efficiency[i]);
+    snprintf(title, sizeof title, "%.0f device%s: %s a step, %.1f %% of the smallest", v->devices[i],
+             tr_text_plural((int64_t)v->devices[i], "s"), time, 100 * v->efficiency[i]);
     tr__page_dot(&c, 0, v->devices[i], v->efficiency[i], title);
   }
   tr__page_mark_x(&c, (double)tr_plan_devices(&page->c->plan), "this plan");
@@ -116,8 +116,8 @@ void tr__page_scaling(tr__page *page) {
     tr__page_caption(
         &page->out,
         "The best plan of every number of devices, for the same batch, against the smallest number on which one fits "
-        "(%.0f). Up to %.0f devices every doubling makes a step at least 1.41 times as fast.",
-        v.devices[0], v.devices[pays]);
+        "(%.0f). Up to %.0f device%s every doubling makes a step at least 1.41 times as fast.",
+        v.devices[0], v.devices[pays], tr_text_plural((int64_t)v.devices[pays], "s"));
     table_of_curve(&page->out, &v);
   } else {
     tr_text_append(&page->out, "<p id=\"scaling\">No number of devices has a plan that fits.</p>\n");
@@ -201,11 +201,13 @@ void tr__page_wall(tr__page *page) {
   const tr_means_job job = {k->plan.sequence, k->plan.batch, k->plan.number};
   tr__page_section(&page->out, "The memory wall");
   draw_wall(page, params);
-  tr__page_caption(&page->out,
-                   "The smallest plan of each means on these %lld devices, with micro-batches of one sequence of "
-                   "%lld tokens, for models of the shape that published ones have (width 128 x heads, as many layers "
-                   "as heads). Where a line is above the dashed one, that means does not do.",
-                   (long long)tr_plan_devices(&k->plan), (long long)k->plan.sequence);
+  tr__page_caption(
+      &page->out,
+      "The smallest plan of each means on %lld device%s, with micro-batches of one sequence of "
+      "%lld token%s, for models of the shape that published ones have (width 128 x heads, as many layers "
+      "as heads). Where a line is above the dashed one, that means does not do.",
+      (long long)tr_plan_devices(&k->plan), tr_text_plural(tr_plan_devices(&k->plan), "s"),
+      (long long)k->plan.sequence, tr_text_plural(k->plan.sequence, "s"));
   tr__page_table(&page->out, "numbers", head);
   for (int m = 0; m < TR_MEANS_COUNT; m++) {
     tr_workload most;

@@ -166,10 +166,11 @@ void tr__page_cube(tr__page *page) {
     draw_cube(page, &q);
     tr__page_caption(
         &page->out,
-        "Each cube is the best plan with these degrees, on tp x pp x dp of the %lld devices, for the same batch: the "
+        "Each cube is the best plan with these degrees, on tp x pp x dp of %lld device%s, for the same batch: the "
         "fuller its colour, the more tokens a second each device does. Hollow ones do not fit; where nothing stands, "
         "the degrees do not divide. %d of %d fit. The dark one is this plan.",
-        (long long)tr_plan_devices(&page->c->plan), q.fits, q.exists);
+        (long long)tr_plan_devices(&page->c->plan), tr_text_plural(tr_plan_devices(&page->c->plan), "s"), q.fits,
+        q.exists);
   } else {
     page->out.failed = 1;
   }

@@ -103,18 +103,23 @@ static void table_of_memory(tr_text *out, const tr_footprint *rank, int64_t n) {
 void tr__page_memory(tr__page *page) {
   const tr__plan_case *c = page->c;
   const int64_t n = c->plan.pp;
-  char left[32];
+  char left[32], same[80];
   tr_footprint *rank = calloc((size_t)n, sizeof *rank);
   tr__page_section(&page->out, "Memory of every rank");
   if (rank && tr_predict_rank_memory(&c->plan, &c->model, &c->cluster, rank) == TR_OK) {
     const double free_bytes = c->cluster.device.memory_gib * 1073741824.0 - page->x.memory.process;
     draw_stacks(page, rank, n);
+    const int64_t ranks = tr_plan_devices(&c->plan) / n;
+    if (ranks == 1)
+      snprintf(same, sizeof same, "Each place in the pipeline is one rank.");
+    else
+      snprintf(same, sizeof same, "The %lld ranks of one place in the pipeline hold the same.", (long long)ranks);
     tr__plan_format(left, sizeof left, TR__PLAN_MEMORY, fabs(free_bytes));
     tr__page_caption(&page->out,
-                     "The %lld ranks of one place in the pipeline hold the same. The fullest is place %lld, most of "
+                     "%s The fullest is place %lld, most of "
                      "it %s; %s %s there.",
-                     (long long)(tr_plan_devices(&c->plan) / n), (long long)page->x.memory.stage,
-                     tr_memory_item_name(page->x.memory.biggest), left, free_bytes >= 0 ? "are left" : "are lacking");
+                     same, (long long)page->x.memory.stage, tr_memory_item_name(page->x.memory.biggest), left,
+                     free_bytes >= 0 ? "are left" : "are lacking");
     table_of_memory(&page->out, rank, n);
   } else {
     page->out.failed = 1;
@@ -193,8 +198,8 @@ void tr__page_timeline(tr__page *page) {
   if (status == TR_ERR_PLAN && shown < m) status = tr_pipeline_open(&c->plan, &c->model, &c->cluster, shown = m, &l);
   if (status == TR_OK) {
     const double whole = 1e-9 * (double)tr_pipeline_result(l)->makespan;
-    snprintf(title, sizeof title, "%s, %lld rank%s, %lld micro-batches", tr_plan_schedule(&c->plan),
-             (long long)c->plan.pp, c->plan.pp == 1 ? "" : "s", (long long)shown);
+    snprintf(title, sizeof title, "%s, %lld rank%s, %lld micro-batch%s", tr_plan_schedule(&c->plan),
+             (long long)c->plan.pp, tr_text_plural(c->plan.pp, "s"), (long long)shown, tr_text_plural(shown, "es"));
     tr_text_append(&page->out, "<div class=\"scroll\" id=\"timeline\">");
     tr_sim_draw_svg(tr_pipeline_programs(l), tr_pipeline_result(l), title, whole < 1 ? 1e6 : 1e9,
                     whole < 1 ? "ms" : "s", &page->out);
@@ -202,9 +207,9 @@ void tr__page_timeline(tr__page *page) {
     snprintf(bubble, sizeof bubble, "%.1f %%", 100 * tr_pipeline_result(l)->bubble);
     tr__page_caption(
         &page->out,
-        "Passes of one pipeline as the simulator runs its step programs, %lld micro-batches of the %lld of a step; "
+        "Passes of one pipeline as the simulator runs its step programs, %lld micro-batch%s of the %lld of a step; "
         "the critical path is outlined. Ranks are idle for %s of what is shown.",
-        (long long)shown, (long long)m, bubble);
+        (long long)shown, tr_text_plural(shown, "es"), (long long)m, bubble);
   } else {
     page->out.failed |= status == TR_ERR_MEMORY;
     tr_text_append(&page->out, "<p id=\"timeline\">");

@@ -23,6 +23,9 @@ static tr_status read_criteria(const char *text, int *out) {
     if (i == 3)
       return tr__cli_usage("plan", "--pareto takes some of time, memory, cost with commas between, not '%.80s'",
                            text);
+    if (*out & bit[i])
+      return tr__cli_usage("plan", "--pareto names '%s' twice, in '%.80s'; each of time, memory, cost may stand once",
+                           name[i], text);
     *out |= bit[i];
     at += n;
     if (!*at) return TR_OK;
@@ -38,6 +41,7 @@ static void name_point(const tr_front_point *p, int pad, char *out, size_t nbyte
   for (size_t i = 0; i < sizeof value / sizeof *value; i++)
     if (value[i] > 1) n += (size_t)snprintf(out + n, nbyte - n, "%s=%lld ", name[i], (long long)value[i]);
   n += (size_t)snprintf(out + n, nbyte - n, "zero=%d recompute=%s", q->zero, tr_plan_recompute_name(q->recompute));
+  if (q->schedule && q->pp > 1) n += (size_t)snprintf(out + n, nbyte - n, " schedule=%s", q->schedule);
   if (pad && n < PLAN_CELL) snprintf(out + n, nbyte - n, "%*s", (int)(PLAN_CELL - n), "");
 }
 
@@ -91,6 +95,11 @@ tr_status tr__plan_pareto(const char *text, const tr_workload *w, const tr_clust
   int criteria;
   TR_TRY(read_criteria(text, &criteria));
   TR_TRY(tr_frontier_find(w, c, o, criteria, &f));
+  tr_status status = tr_frontier_simulate(w, c, o, &f);
+  if (status < 0) {
+    tr_frontier_free(&f);
+    return status;
+  }
   tr__plan_begin(&out, "pareto", as_json);
   tr__plan_head(&out, "no other plan on %lld x %s%s is better in all of %s", (long long)(c->hosts * c->host_devices),
                 c->device.name, criteria & TR_FRONT_PRICE ? " or fewer" : "", text);

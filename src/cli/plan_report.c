@@ -85,9 +85,10 @@ void tr__plan_format(char *out, size_t nbyte, tr__plan_unit unit, double value) 
   else if (unit == TR__PLAN_BYTES)
     scaled(out, nbyte, value, "B");
   else if (unit == TR__PLAN_MEMORY)
-    snprintf(out, nbyte, value < 1e8 ? "%.3g MiB" : "%.4g GiB", value / (value < 1e8 ? 1048576 : 1073741824));
+    snprintf(out, nbyte, fabs(value) < 1e8 ? "%.3g MiB" : "%.4g GiB",
+             value / (fabs(value) < 1e8 ? 1048576 : 1073741824));
   else if (unit == TR__PLAN_AMOUNT)
-    scaled(out, nbyte, value, "");
+    tr_format_count(out, nbyte, value);
   else if (unit == TR__PLAN_TIME)
     format_time(out, nbyte, value);
   else if (unit == TR__PLAN_SHARE)

@@ -5,21 +5,25 @@
 #include "cli/plan_words_internal.h"
 #include "trireme/plan/law_money.h"
 #include "trireme/plan/law_scaling.h"
+#include "trireme/plan/workload.h"
 #include <math.h>
 #include <stdio.h>
 
 typedef struct request {
+  const char *model;
   tr_law_job job;
-  double params, batch, flops, mfu, steps, limit, worth, assumed;
+  double params, active, batch, flops, mfu, steps, limit, worth, assumed;
   int json;
 } request;
 
 static tr_status print_help(void) {
   printf(
       "usage: trireme plan scaling --step TIME --gradients BYTES [options]\n"
-      "       trireme plan scaling --params N --batch TOKENS --flops F [options]\n\n"
+      "       trireme plan scaling --model M|--params N --batch TOKENS --flops F [options]\n\n"
       "  --step TIME                a step on one device; or parameters, tokens of a batch and FLOP/s that a device\n"
       "                             reaches (6 x N x tokens / F)\n"
+      "  --model M                  parameters of a preset (presets/models), a config.json or the folder of one; of\n"
+      "                             experts, those that a token visits compute and all are summed\n"
       "  --gradients BYTES          summed once a step (2 bytes a parameter)\n"
       "  --per-node N --inside BYTES --ports N --between BYTES --alpha TIME\n"
       "                             devices of a node (8), bytes per second of each (300GB), ports of a node (8),\n"
@@ -35,6 +39,16 @@ static tr_status print_help(void) {
   return TR_OK;
 }
 
+static tr_status take_model(request *r) {
+  tr_workload w;
+  if (r->params > 0)
+    return tr__cli_usage("plan scaling", "--model %.80s has its own parameters; leave --params out", r->model);
+  TR_TRY(tr_workload_load(r->model, &w, NULL));
+  r->params = tr_workload_params(&w);
+  r->active = tr_workload_active_params(&w);
+  return TR_OK;
+}
+
 static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){.mfu = 0.4, .steps = 1, .limit = 16384, .worth = 1.41};
   tr_law_job *j = &r->job;
@@ -43,31 +57,34 @@ static tr_status parse(int argc, char **argv, request *r) {
   *f = (tr_law_fabric){.per_node = 8, .ports = 8, .inside = {0, 300e9}, .between = {5e-6, 25e9}};
   const tr__argument table[] = {
       {.name = "--step", .kind = TR__ARGUMENT_TIME, .out = &j->compute, .min = 1e-6, .max = 1e10},
+      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
       {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
       {.name = "--batch", .kind = TR__ARGUMENT_AMOUNT, .out = &r->batch, .min = 1, .max = 1e12},
       {.name = "--flops", .kind = TR__ARGUMENT_AMOUNT, .out = &r->flops, .min = 1e6, .max = 1e18},
       {.name = "--gradients", .kind = TR__ARGUMENT_AMOUNT, .out = &j->bytes, .min = 0, .max = 1e15},
-      {.name = "--per-node", .kind = TR__ARGUMENT_AMOUNT, .out = &f->per_node, .min = 1, .max = 1e5},
+      {.name = "--per-node", .kind = TR__ARGUMENT_NUMBER, .out = &f->per_node, .min = 1, .max = 1e5},
       {.name = "--inside", .kind = TR__ARGUMENT_AMOUNT, .out = &f->inside.bandwidth, .min = 1, .max = 1e15},
-      {.name = "--ports", .kind = TR__ARGUMENT_AMOUNT, .out = &f->ports, .min = 1, .max = 1e5},
+      {.name = "--ports", .kind = TR__ARGUMENT_NUMBER, .out = &f->ports, .min = 1, .max = 1e5},
       {.name = "--between", .kind = TR__ARGUMENT_AMOUNT, .out = &f->between.bandwidth, .min = 1, .max = 1e15},
       {.name = "--alpha", .kind = TR__ARGUMENT_TIME, .out = &f->between.alpha, .min = 0, .max = 1},
       {.name = "--overlap", .kind = TR__ARGUMENT_REAL, .out = &j->overlap, .min = 0, .max = 1},
       {.name = "--jitter", .kind = TR__ARGUMENT_REAL, .out = &j->jitter, .min = 0, .max = 10},
-      {.name = "--most", .kind = TR__ARGUMENT_AMOUNT, .out = &j->most, .min = 1, .max = 1e9},
+      {.name = "--most", .kind = TR__ARGUMENT_NUMBER, .out = &j->most, .min = 1, .max = 1e9},
       {.name = "--mfu", .kind = TR__ARGUMENT_REAL, .out = &r->mfu, .min = 0, .max = 1},
       {.name = "--price", .kind = TR__ARGUMENT_REAL, .out = &j->price, .min = 0, .max = 1e6},
       {.name = "--steps", .kind = TR__ARGUMENT_AMOUNT, .out = &r->steps, .min = 1, .max = 1e12},
-      {.name = "--limit", .kind = TR__ARGUMENT_AMOUNT, .out = &r->limit, .min = 1, .max = 1e8},
+      {.name = "--limit", .kind = TR__ARGUMENT_NUMBER, .out = &r->limit, .min = 1, .max = 1e8},
       {.name = "--worth", .kind = TR__ARGUMENT_REAL, .out = &r->worth, .min = 1, .max = 2},
       {.name = "--assumed", .kind = TR__ARGUMENT_REAL, .out = &r->assumed, .min = 1, .max = 1e9},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   TR_TRY(tr__plan_options("scaling", argc, argv, table, sizeof table / sizeof *table));
+  if (r->model) TR_TRY(take_model(r));
+  if (!(r->active > 0)) r->active = r->params;
   if (!(j->compute > 0) && !(r->params > 0 && r->batch > 0 && r->flops > 0))
-    return tr__cli_usage("plan scaling", "give --step TIME, or --params, --batch and --flops");
+    return tr__cli_usage("plan scaling", "give --step TIME, or --model M (or --params N), --batch and --flops");
   if (!(j->bytes > 0) && !(r->params > 0))
-    return tr__cli_usage("plan scaling", "give --gradients BYTES, or --params");
-  if (!(j->compute > 0)) j->compute = tr_law_train_flop(r->params, r->batch) / r->flops;
+    return tr__cli_usage("plan scaling", "give --gradients BYTES, or --model M, or --params N");
+  if (!(j->compute > 0)) j->compute = tr_law_train_flop(r->active, r->batch) / r->flops;
   if (!(j->bytes > 0)) j->bytes = 2 * r->params;
   return TR_OK;
 }

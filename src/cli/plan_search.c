@@ -15,6 +15,8 @@
 
 typedef tr__plan_request request;
 
+enum { SEQUENCE = 4096 }; // unless it is given
+
 static void print_help(void) {
   printf(
       "usage: trireme plan --model M --cluster C --batch TOKENS [OPTIONS]\n\n"
@@ -22,7 +24,7 @@ static void print_help(void) {
       "  --model M        a preset (presets/models), a config.json or the folder of one\n"
       "  --cluster C      a preset (presets/clusters) or a file; the name of a device means one host of it\n"
       "  --batch TOKENS   tokens per step, as in 4M or 4Mi (M is a million), or sequences, as in 1024seq\n"
-      "  --seq S          tokens per sequence (default 4096)\n"
+      "  --seq S          tokens per sequence (default 4096, or as many positions as the model has)\n"
       "  --devices N      use N of the cluster's devices (all)\n"
       "  --precision P    bf16 (default) or fp8\n"
       "  --top K          how many plans to show (default 5)\n"
@@ -46,7 +48,7 @@ static void print_help(void) {
 }
 
 static tr_status parse(int argc, char **argv, request *r) {
-  *r = (request){.sequence = 4096, .top = 5};
+  *r = (request){.top = 5};
   const tr__argument table[] = {
       {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
       {.name = "--cluster", .kind = TR__ARGUMENT_TEXT, .out = &r->cluster},
@@ -123,6 +125,18 @@ static tr_status fix(const char *text, tr_search_options *o) {
       text);
 }
 
+// A knob has one value.
+static tr_status check_fixed(const tr__argument_list *fix) {
+  for (size_t i = 0; i < fix->n; i++)
+    for (size_t k = 0; k < i; k++) {
+      const size_t n = strcspn(fix->item[i], "=");
+      if (n == strcspn(fix->item[k], "=") && strncmp(fix->item[i], fix->item[k], n) == 0)
+        return tr__cli_usage("plan", "--fix names %.*s twice, in %.40s and %.40s; give one", n < 40 ? (int)n : 40,
+                             fix->item[i], fix->item[k], fix->item[i]);
+    }
+  return TR_OK;
+}
+
 static tr_status set_options(const request *r, tr_search_options *o) {
   tr_search_options_init(o);
   o->fixed.sequence = r->sequence;
@@ -131,6 +145,7 @@ static tr_status set_options(const request *r, tr_search_options *o) {
   o->top = (size_t)r->top;
   o->all = r->explain;
   o->grouped = !r->each;
+  TR_TRY(check_fixed(&r->fix));
   for (size_t i = 0; i < r->fix.n; i++) TR_TRY(fix(r->fix.item[i], o));
   return TR_OK;
 }
@@ -225,6 +240,8 @@ tr_status tr__plan_search(int argc, char **argv) {
   if (tr__cli_wants_help(argc, argv)) return print_help(), TR_OK;
   TR_TRY(parse(argc, argv, &r));
   TR_TRY(tr_workload_load(r.model, &w, NULL));
+  if (r.sequence == 0) r.sequence = w.positions > 0 && w.positions < SEQUENCE ? w.positions : SEQUENCE;
+  tr__plan_positions(r.sequence, &w);
   w.imbalance = r.imbalance;
   TR_TRY(tr_workload_check(&w));
   TR_TRY(tr__plan_cluster_load(r.cluster, r.devices, &cluster));

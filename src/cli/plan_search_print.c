@@ -25,10 +25,13 @@ static void print_rounding(const tr__plan_request *r, const tr_search_options *o
 }
 
 static void print_model(const tr__plan_request *r, const tr_workload *w) {
-  printf("model   %s: %.4gB parameters", r->model, tr_workload_params(w) / 1e9);
-  if (w->experts > 0)
-    printf(", %.3gB of them for a token (%lld of %lld experts)", tr_workload_active_params(w) / 1e9,
-           (long long)w->active, (long long)w->experts);
+  char params[32];
+  tr_format_count(params, sizeof params, tr_workload_params(w));
+  printf("model   %s: %s parameters", r->model, params);
+  if (w->experts > 0) {
+    tr_format_count(params, sizeof params, tr_workload_active_params(w));
+    printf(", %s of them for a token (%lld of %lld experts)", params, (long long)w->active, (long long)w->experts);
+  }
   if (w->imbalance > 1) printf(", the fullest rank's experts get %.3g times the mean", w->imbalance);
   printf("\n");
   if (w->experts > 0 && w->imbalance <= 1)
@@ -79,14 +82,16 @@ static void print_words(const tr_search_result *f, int orders) {
 static void print_counts(const tr__plan_answer *a) {
   const tr_search_result *f = a->found;
   const tr_device *d = &a->cluster->device;
-  printf("\n%lld plans predicted in %.0f ms, the pipelines of the best %lld simulated; %lld more do not fit.\n",
-         (long long)f->predicted, 1e3 * a->seconds, (long long)f->simulated, (long long)f->too_big);
+  printf("\n%lld plan%s predicted in %.0f ms, the pipelines of the best %lld simulated; %lld more do%s not fit.\n",
+         (long long)f->predicted, tr_text_plural(f->predicted, "s"), 1e3 * a->seconds, (long long)f->simulated,
+         (long long)f->too_big, f->too_big == 1 ? "es" : "");
   if (f->bounded > 0)
-    printf("%lld families of plans (the same degrees and ZeRO stage) were left out: their products alone take longer "
+    printf("Left out: %lld famil%s of plans (the same degrees and ZeRO stage) whose products alone take longer "
            "than\nthe slowest plan of interest.\n",
-           (long long)f->bounded);
-  printf("%lld plans lie within the prediction's error of the best: nine in ten runs of %s were within %.0f %%.\n",
-         (long long)f->near, d->name, 100 * (f->top[0].prediction.high / f->top[0].prediction.step - 1));
+           (long long)f->bounded, f->bounded == 1 ? "y" : "ies");
+  printf("%lld plan%s %s within the prediction's error of the best: nine in ten runs of %s were within %.0f %%.\n",
+         (long long)f->near, tr_text_plural(f->near, "s"), f->near == 1 ? "lies" : "lie", d->name,
+         100 * (f->top[0].prediction.high / f->top[0].prediction.step - 1));
   if (a->options->grouped)
     printf("+N: so many plans with the same tp, pp and ep take at most a percent longer; --each shows them.\n");
 }
@@ -97,9 +102,10 @@ static void print_table(const tr__plan_answer *a) {
   int orders = 0, alike = 0;
   for (size_t i = 0; i < f->n; i++) orders |= has_own_order(&f->top[i].plan), alike |= f->top[i].alike > 0;
   print_model(a->request, a->model);
-  printf("cluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequences of %lld tokens, %s\n", c->name,
-         (long long)(c->hosts * c->host_devices), c->device.name, (long long)c->host_devices, c->device.memory_gib,
-         (long long)a->options->fixed.batch, (long long)a->options->fixed.sequence,
+  printf("cluster %s: %lld x %s, %lld per host, %.0f GiB each\nbatch   %lld sequence%s of %lld token%s, %s\n",
+         c->name, (long long)(c->hosts * c->host_devices), c->device.name, (long long)c->host_devices,
+         c->device.memory_gib, (long long)a->options->fixed.batch, tr_text_plural(a->options->fixed.batch, "s"),
+         (long long)a->options->fixed.sequence, tr_text_plural(a->options->fixed.sequence, "s"),
          a->request->number ? "fp8" : "bf16");
   print_rounding(a->request, a->options);
   printf(

@@ -128,7 +128,7 @@ static row row_of(const answer *a, int stage) {
   if (s->map == TR_STAGES_BOTH)
     add(&out, "and rank", "other_rank", TR__PLAN_COUNT, tr_schedule_rank(s, stage, s->m - 1));
   add(&out, "layers", "layers", TR__PLAN_COUNT, x->all.layers);
-  add(&out, "parameters", "parameters", TR__PLAN_NUMBER, params);
+  add(&out, "parameters", "parameters", TR__PLAN_AMOUNT, params);
   add(&out, "FLOP", "flops", TR__PLAN_NUMBER, flops);
   if (a->r->cluster) add(&out, "time", "seconds", TR__PLAN_TIME, x->all.forward + x->all.backward);
   add(&out, "alive", "alive", TR__PLAN_COUNT, x->peak);
@@ -200,8 +200,9 @@ static void set_json(tr__plan_report *out, const char *key, json_t *value) {
 static void report_head(tr__plan_report *out, const answer *a) {
   const tr_schedule *s = a->problem.schedule;
   const request *r = a->r;
-  tr__plan_head(out, "%.60s, %s: p %d, %d stages, m %d; %lld sequence%s of %lld tokens a micro-batch, %s", r->model,
-                s->name, s->p, s->S, s->m, (long long)r->micro, r->micro == 1 ? "" : "s", (long long)a->sequence,
+  tr__plan_head(out, "%.60s, %s: p %d, %d stage%s, m %d; %lld sequence%s of %lld token%s a micro-batch, %s", r->model,
+                s->name, s->p, s->S, tr_text_plural(s->S, "s"), s->m, (long long)r->micro,
+                tr_text_plural(r->micro, "s"), (long long)a->sequence, tr_text_plural(a->sequence, "s"),
                 r->type ? "f32" : "bf16");
   set_json(out, "schedule", json_string(s->name));
   set_json(out, "p", json_integer(s->p));

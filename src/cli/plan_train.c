@@ -94,9 +94,11 @@ static void report_step(tr__plan_report *out, const answer *a, const request *r)
   const double flops = tokens * tr_model_flops(a->plan->model, c->data.sequence);
   char params[32];
   tr_format_count(params, sizeof params, (double)tr_model_count(a->plan->model));
-  tr__plan_head(out, "%s, %s parameters: %lld x %d on %s, %lld sequences of %lld tokens",
+  tr__plan_head(out, "%s, %s parameters: %lld x %d on %s, %lld sequence%s of %lld token%s",
                 *c->model.from ? c->model.from : a->plan->sizes.name, params, (long long)c->run.ranks,
-                a->plan->nthread, a->cluster->name, (long long)c->batch.sequences, (long long)c->data.sequence);
+                a->plan->nthread, a->cluster->name, (long long)c->batch.sequences,
+                tr_text_plural(c->batch.sequences, "s"), (long long)c->data.sequence,
+                tr_text_plural(c->data.sequence, "s"));
   tr__plan_value(out, "step", "step_s", TR__PLAN_TIME, a->step);
   tr__plan_value(out, "nine in ten such steps take at least", "step_low_s", TR__PLAN_TIME,
                  a->step / (1 + a->cluster->kernels_p90));

@@ -4,10 +4,12 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_words_internal.h"
 #include "trireme/plan/law_tree.h"
+#include "trireme/plan/workload.h"
 #include <math.h>
 #include <stdio.h>
 
 typedef struct request {
+  const char *model;
   tr_law_tree_input in;
   double days;
   int keep, json;
@@ -15,9 +17,12 @@ typedef struct request {
 
 static tr_status print_help(void) {
   printf(
-      "usage: trireme plan tree --params N --layers N --width N --memory BYTES --flops F [options]\n\n"
-      "  --params N --layers N --width N --heads N --sequence N --micro N\n"
-      "                             the model (heads: width / 128; sequence 2048) and a micro-batch (1)\n"
+      "usage: trireme plan tree --model M --memory BYTES --flops F [options]\n"
+      "       trireme plan tree --params N --layers N --width N --memory BYTES --flops F [options]\n\n"
+      "  --model M                  a dense model: a preset (presets/models), a config.json or the folder of one; "
+      "or\n"
+      "  --params N --layers N --width N --heads N    its sizes (heads: width / 128)\n"
+      "  --sequence N --micro N     tokens of a sequence (2048), sequences of a micro-batch (1)\n"
       "  --keep all|tiled|input     activations: with attention scores, without (the default), block inputs only\n"
       "  --state-bytes X            of a parameter for optimizer state, besides 2 + 2 (12: Adam with master "
       "weights)\n"
@@ -27,8 +32,27 @@ static tr_status print_help(void) {
       "  --batch TOKENS             of a step (4e6)\n"
       "  --tokens N --days N        of the whole run, and how long it may take\n"
       "  --json                     one JSON object\n\n"
-      "example: trireme plan tree --params 175e9 --layers 96 --width 12288 --memory 80GiB --flops 500e12 --nodes "
-      "128\n");
+      "examples: trireme plan tree --params 175e9 --layers 96 --width 12288 --memory 80GiB --flops 500e12 --nodes "
+      "128\n"
+      "          trireme plan tree --model llama3-70b --memory 80GiB --flops 500e12 --nodes 16\n");
+  return TR_OK;
+}
+
+static tr_status take_model(request *r) {
+  tr_law_tree_input *in = &r->in;
+  tr_law_blocks *b = &in->blocks;
+  tr_workload w;
+  if (in->params > 0 || b->layers > 0 || b->width > 0 || b->heads > 0)
+    return tr__cli_usage("plan tree",
+                         "--model %.80s has its own sizes; leave --params, --layers, --width, --heads out", r->model);
+  TR_TRY(tr_workload_load(r->model, &w, NULL));
+  if (w.experts > 0)
+    return tr_error(TR_ERR_PLAN,
+                    "--model %.80s has %lld experts, and the tree's laws are those of dense models; trireme plan "
+                    "--model and trireme plan fit take it",
+                    r->model, (long long)w.experts);
+  in->params = tr_workload_params(&w);
+  b->layers = (double)w.layers, b->width = (double)w.width, b->heads = (double)w.heads;
   return TR_OK;
 }
 
@@ -44,18 +68,19 @@ static tr_status parse(int argc, char **argv, request *r) {
                             .between = {0, 50e9},
                             .batch_tokens = 4e6};
   const tr__argument table[] = {
+      {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
       {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &in->params, .min = 1000, .max = 1e15},
-      {.name = "--layers", .kind = TR__ARGUMENT_AMOUNT, .out = &b->layers, .min = 1, .max = 1e5},
-      {.name = "--width", .kind = TR__ARGUMENT_AMOUNT, .out = &b->width, .min = 1, .max = 1e7},
-      {.name = "--heads", .kind = TR__ARGUMENT_AMOUNT, .out = &b->heads, .min = 1, .max = 1e6},
-      {.name = "--sequence", .kind = TR__ARGUMENT_AMOUNT, .out = &b->sequence, .min = 1, .max = 1e9},
-      {.name = "--micro", .kind = TR__ARGUMENT_AMOUNT, .out = &b->micro, .min = 1, .max = 1e6},
+      {.name = "--layers", .kind = TR__ARGUMENT_NUMBER, .out = &b->layers, .min = 1, .max = 1e5},
+      {.name = "--width", .kind = TR__ARGUMENT_NUMBER, .out = &b->width, .min = 1, .max = 1e7},
+      {.name = "--heads", .kind = TR__ARGUMENT_NUMBER, .out = &b->heads, .min = 1, .max = 1e6},
+      {.name = "--sequence", .kind = TR__ARGUMENT_NUMBER, .out = &b->sequence, .min = 1, .max = 1e9},
+      {.name = "--micro", .kind = TR__ARGUMENT_NUMBER, .out = &b->micro, .min = 1, .max = 1e6},
       {.name = "--keep", .kind = TR__ARGUMENT_CHOICE, .out = &r->keep, .choices = {"all", "tiled", "input"}},
       {.name = "--state-bytes", .kind = TR__ARGUMENT_REAL, .out = &in->roles.optimizer, .min = 0, .max = 64},
       {.name = "--memory", .kind = TR__ARGUMENT_AMOUNT, .out = &in->capacity, .min = 1e6, .max = 1e15},
       {.name = "--flops", .kind = TR__ARGUMENT_AMOUNT, .out = &in->flops, .min = 1e6, .max = 1e18},
-      {.name = "--per-node", .kind = TR__ARGUMENT_AMOUNT, .out = &in->per_node, .min = 1, .max = 1e5},
-      {.name = "--nodes", .kind = TR__ARGUMENT_AMOUNT, .out = &in->nodes, .min = 1, .max = 1e6},
+      {.name = "--per-node", .kind = TR__ARGUMENT_NUMBER, .out = &in->per_node, .min = 1, .max = 1e5},
+      {.name = "--nodes", .kind = TR__ARGUMENT_NUMBER, .out = &in->nodes, .min = 1, .max = 1e6},
       {.name = "--inside", .kind = TR__ARGUMENT_AMOUNT, .out = &in->inside.bandwidth, .min = 1, .max = 1e15},
       {.name = "--between", .kind = TR__ARGUMENT_AMOUNT, .out = &in->between.bandwidth, .min = 1, .max = 1e15},
       {.name = "--batch", .kind = TR__ARGUMENT_AMOUNT, .out = &in->batch_tokens, .min = 1, .max = 1e12},
@@ -63,8 +88,9 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--days", .kind = TR__ARGUMENT_REAL, .out = &r->days, .min = 0.001, .max = 1e5},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   TR_TRY(tr__plan_options("tree", argc, argv, table, sizeof table / sizeof *table));
+  if (r->model) TR_TRY(take_model(r));
   if (!(in->params > 0 && b->layers > 0 && b->width > 0))
-    return tr__cli_usage("plan tree", "give the model: --params, --layers and --width");
+    return tr__cli_usage("plan tree", "give the model: --model M, or --params, --layers and --width");
   if (!(in->capacity > 0 && in->flops > 0))
     return tr__cli_usage("plan tree", "give the device: --memory and --flops");
   if ((r->days > 0) != (in->tokens > 0))

@@ -29,11 +29,11 @@ static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){0};
   const tr__argument table[] = {
       {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
-      {.name = "--layers", .kind = TR__ARGUMENT_AMOUNT, .out = &r->layers, .min = 1, .max = 1e5},
-      {.name = "--width", .kind = TR__ARGUMENT_AMOUNT, .out = &r->width, .min = 1, .max = 1e7},
-      {.name = "--sequence", .kind = TR__ARGUMENT_AMOUNT, .out = &r->sequence, .min = 1, .max = 1e9},
+      {.name = "--layers", .kind = TR__ARGUMENT_NUMBER, .out = &r->layers, .min = 1, .max = 1e5},
+      {.name = "--width", .kind = TR__ARGUMENT_NUMBER, .out = &r->width, .min = 1, .max = 1e7},
+      {.name = "--sequence", .kind = TR__ARGUMENT_NUMBER, .out = &r->sequence, .min = 1, .max = 1e9},
       {.name = "--rate", .kind = TR__ARGUMENT_AMOUNT, .out = &r->rate, .min = 1e-6, .max = 1e15},
-      {.name = "--devices", .kind = TR__ARGUMENT_AMOUNT, .out = &r->devices, .min = 1, .max = 1e8},
+      {.name = "--devices", .kind = TR__ARGUMENT_NUMBER, .out = &r->devices, .min = 1, .max = 1e8},
       {.name = "--peak", .kind = TR__ARGUMENT_AMOUNT, .out = &r->peak, .min = 1e6, .max = 1e18},
       {.name = "--recomputed", .kind = TR__ARGUMENT_REAL, .out = &r->recomputed, .min = 0, .max = 1},
       {.name = "--reachable", .kind = TR__ARGUMENT_AMOUNT, .out = &r->reachable, .min = 1e6, .max = 1e18},

@@ -61,7 +61,7 @@ typedef enum tr__plan_unit {
   TR__PLAN_TIME,
   TR__PLAN_SHARE,
   TR__PLAN_MONEY,
-  TR__PLAN_AMOUNT, // 4.2 M
+  TR__PLAN_AMOUNT, // 4.2M
 } tr__plan_unit;
 
 void tr__plan_format(char *out, size_t nbyte, tr__plan_unit unit, double value); // as people read it

@@ -30,9 +30,10 @@ static void add_row(table *t, const tr__simulation *s) {
   const double makespan = (double)x->makespan / s->costs.unit_ticks;
   const int copies = s->schedule.map == TR_STAGES_BOTH ? 2 : 1, chunks = s->schedule.S / s->schedule.p;
   if (!t->shown++)
-    tr_text_append(&t->text, "%d ranks, %d micro-batches; %s\n%-18s %3s %12s %8s %8s %12s %8s %8s %7s %9s\n",
-                   s->schedule.p, s->schedule.m, s->costs.text, "schedule", "v", "makespan", "bubble", "in span",
-                   "idle in span", "peak", "messages", "weights", "ascending");
+    tr_text_append(&t->text, "%d rank%s, %d micro-batch%s; %s\n%-18s %3s %12s %8s %8s %12s %8s %8s %7s %9s\n",
+                   s->schedule.p, tr_text_plural(s->schedule.p, "s"), s->schedule.m,
+                   tr_text_plural(s->schedule.m, "es"), s->costs.text, "schedule", "v", "makespan", "bubble",
+                   "in span", "idle in span", "peak", "messages", "weights", "ascending");
   tr_text_append(&t->text, "%-18s %3d %12.6g %7.2f%% %7.2f%% %12.6g %8.4g %8lld %6dx %9s\n", s->schedule.name,
                  s->schedule.v, makespan, 100 * x->bubble, 100 * x->span_bubble,
                  (double)x->span_idle / s->costs.unit_ticks, peak_of(s), (long long)x->messages, copies,

@@ -67,8 +67,8 @@ static void add_path(const tr__simulation *s, tr_text *out) {
     messages++;
     way += result->event[rank][i].end - result->event[rank][i].begin;
   }
-  tr_text_append(out, "critical path   %u passes and %u messages, which take %.6g of it\n", passes, messages,
-                 units(s, way));
+  tr_text_append(out, "critical path   %u pass%s and %u message%s, which take %.6g of it\n", passes,
+                 tr_text_plural(passes, "es"), messages, tr_text_plural(messages, "s"), units(s, way));
 }
 
 static void add_sums(const tr__simulation *s, const tr__simulate_request *r, tr_text *out) {
@@ -100,8 +100,9 @@ static tr_status check_tick(const tr__simulate_request *r, const tr__simulation 
 static tr_status print_for_people(const tr__simulate_request *r, const tr__simulation *s) {
   tr_text text = {0};
   TR_TRY(check_tick(r, s));
-  tr_text_append(&text, "%s: %d ranks, %d stages, %d micro-batches; %s\n", s->schedule.name, s->schedule.p,
-                 s->schedule.S, s->schedule.m, s->costs.text);
+  tr_text_append(&text, "%s: %d rank%s, %d stage%s, %d micro-batch%s; %s\n", s->schedule.name, s->schedule.p,
+                 tr_text_plural(s->schedule.p, "s"), s->schedule.S, tr_text_plural(s->schedule.S, "s"), s->schedule.m,
+                 tr_text_plural(s->schedule.m, "es"), s->costs.text);
   add_drawing(s, &text);
   add_ranks(s, &text);
   add_sums(s, r, &text);

@@ -4,6 +4,7 @@
 #include "cli/cli_internal.h"
 #include "cli/plan_case_internal.h"
 #include "cli/stage_cuts_internal.h"
+#include "trireme/base/text.h"
 #include "trireme/step/stages.h"
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,9 @@ static tr_status cut_evenly(const tr__stage_cuts *x, int *bound) {
   const int64_t all = layers_of(x);
   if (all < x->S)
     return tr_error(TR_ERR_PLAN,
-                    "%d stages are more than the model's %lld layers; --layers balanced can make some of "
+                    "%d stages are more than the model's %lld layer%s; --layers balanced can make some of "
                     "the embedding and the head alone",
-                    x->S, (long long)all);
+                    x->S, (long long)all, tr_text_plural(all, "s"));
   for (int s = 1; s < x->S; s++) bound[s] = (int)(1 + s * all / x->S);
   bound[0] = 0;
   bound[x->S] = (int)all + 2;

@@ -3,6 +3,7 @@
 // front of the list, since it is likely to beat the next ones too. A plan costs as many comparisons as there are points, at worst.
 #include "trireme/plan/frontier.h"
 #include "trireme/plan/law_money.h"
+#include "trireme/plan/pipeline.h"
 #include <stdlib.h>
 
 typedef struct gathering {
@@ -101,6 +102,58 @@ tr_status tr_frontier_find(const tr_workload *model, const tr_cluster *cluster, 
     return status;
   }
   qsort(out->point, out->n, sizeof *out->point, by_time);
+  return TR_OK;
+}
+
+// A point through the simulator, which may find that it is no plan or does not fit after all.
+static tr_status add_simulated(const tr_workload *model, const tr_cluster *part, tr_front_point p, tr_frontier *out) {
+  tr_status status = tr_predict_simulated(&p.entry.plan, model, part, &p.entry.prediction);
+  if (status == TR_OK && p.entry.prediction.fits) {
+    p.price = tr_law_price((double)p.devices, p.entry.prediction.step, part->price_hour);
+    add(out, &p);
+  }
+  return status == TR_ERR_PLAN ? TR_OK : status;
+}
+
+// What the search shows of a part of the cluster has been simulated, and may be faster than what the closed form took for best.
+static tr_status add_found(const tr_workload *model, const tr_cluster *part, const tr_search_options *options,
+                           tr_frontier *out) {
+  tr_search_result *found = malloc(sizeof *found);
+  if (!found) return tr_error(TR_ERR_MEMORY, "no memory for the result");
+  tr_search_options o = *options;
+  o.visit = NULL;
+  o.all = 0;
+  o.unexplained = 1;
+  tr_status status = tr_search(model, part, &o, found);
+  const gathering g = {.out = out, .cluster = part};
+  for (size_t i = 0; status == TR_OK && i < found->n; i++) gather((void *)&g, &found->top[i]);
+  free(found);
+  return status == TR_ERR_PLAN ? TR_OK : status;
+}
+
+tr_status tr_frontier_simulate(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
+                               tr_frontier *frontier) {
+  tr_frontier out = {.criteria = frontier->criteria, .predicted = frontier->predicted};
+  tr_cluster part = *cluster;
+  tr_status status;
+  do {
+    const int64_t devices = part.hosts * part.host_devices;
+    status = add_found(model, &part, options, &out);
+    for (size_t i = 0; i < frontier->n && status == TR_OK; i++)
+      if (frontier->point[i].devices == devices) status = add_simulated(model, &part, frontier->point[i], &out);
+  } while (status == TR_OK && (out.criteria & TR_FRONT_PRICE) && halve(&part));
+  if (status == TR_OK && out.failed) status = tr_error(TR_ERR_MEMORY, "no memory for the frontier");
+  if (status == TR_OK && out.n == 0)
+    status =
+        tr_error(TR_ERR_PLAN, "no plan fits: each holds more when its pipeline is simulated than the closed form "
+                              "says; more devices, a smaller batch or a shorter sequence would help");
+  if (status < 0) {
+    tr_frontier_free(&out);
+    return status;
+  }
+  qsort(out.point, out.n, sizeof *out.point, by_time);
+  tr_frontier_free(frontier);
+  *frontier = out;
   return TR_OK;
 }
 

@@ -2,6 +2,7 @@
 // The planner's warnings (law_lint.h). Each is one comparison and one sentence; thresholds stand at the top with what they are
 // for.
 #include "trireme/plan/law_lint.h"
+#include "trireme/base/text.h"
 #include "trireme/plan/law_batch.h"
 #include "trireme/plan/law_collective.h"
 #include "trireme/plan/law_reliability.h"
@@ -92,9 +93,12 @@ tr_law_warning tr_law_lint_needless_sharding(tr_law_roles roles, double params, 
 tr_law_warning tr_law_lint_small_model_overhead(double small_params, double measured, double params,
                                                 double predicted) {
   if (!(params > larger * small_params) || fabs(measured - predicted) < 5 * one_point) return nothing(predicted);
+  char small[32], here[32];
+  tr_format_count(small, sizeof small, small_params);
+  tr_format_count(here, sizeof here, params);
   return warn("small-model-overhead", predicted,
-              "%.3g %% of communication was measured with %.3g parameters; at %.3g parameters it is %.3g %%",
-              100 * measured, small_params, params, 100 * predicted);
+              "%.3g %% of communication was measured with %s parameters; at %s parameters it is %.3g %%",
+              100 * measured, small, here, 100 * predicted);
 }
 
 tr_law_warning tr_law_lint_vendor_efficiency(double assumed_flops, double reachable_flops) {

@@ -76,7 +76,9 @@ static double best_floor(const runs *r) {
 
 static tr_status check(const runs *r, double floor) {
   int varies = 0, differs = 0;
-  if (r->n < 2) return tr_error(TR_ERR_DATA, "%zu runs say nothing about an exponent; give two, better four", r->n);
+  if (r->n < 2)
+    return tr_error(TR_ERR_DATA, "%zu run%s nothing about an exponent; give two, better four", r->n,
+                    r->n == 1 ? " says" : "s say");
   for (size_t i = 0; i < r->n; i++) {
     if (!(r->compute[i] > 0 && isfinite(r->compute[i])))
       return tr_error(TR_ERR_DATA, "compute %g of run %zu is no number of operations above 0", r->compute[i], i + 1);

@@ -3,6 +3,7 @@
 // nothing, then a ZeRO stage inside a node, then ZeRO-3 over everything if each rank has enough tokens to hide its
 // traffic, then tensor parallelism inside the node, if its links are fast enough, with the shallowest pipeline.
 #include "trireme/plan/law_tree.h"
+#include "trireme/base/text.h"
 #include "trireme/plan/law_mesh.h"
 #include "trireme/plan/law_money.h"
 
@@ -62,9 +63,9 @@ static int fits_one_node(const tr_law_tree_input *in, tr_law_tree *t, int *zero)
   for (*zero = 1; *zero < 3 && rank_bytes(in, 1, 1, *zero, in->per_node) > room;) ++*zero;
   double need = rank_bytes(in, 1, 1, *zero, in->per_node);
   return ask(t, "does it fit one node?", need / gib, room / gib, "GiB",
-             need <= room ? "ZeRO-%d over the %.0f devices of a node is the lowest stage that fits"
-                          : "not even with ZeRO-%d over the %.0f devices of a node",
-             *zero, in->per_node)
+             need <= room ? "ZeRO-%d over the %.0f device%s of a node is the lowest stage that fits"
+                          : "not even with ZeRO-%d over the %.0f device%s of a node",
+             *zero, in->per_node, tr_text_plural((int64_t)in->per_node, "s"))
       ->yes;
 }
 
@@ -73,8 +74,8 @@ static void ask_replicas(const tr_law_tree_input *in, tr_law_tree *t, double cop
   double rate = copy * in->flops, takes = tr_law_train_flop(in->params, in->tokens) / rate;
   double replicas = ceil(takes / in->seconds), most = floor(devices_of(in) / copy);
   ask(t, "is one copy of the model fast enough?", takes / 86400, in->seconds / 86400, "days",
-      "%.4g tokens on the %.0f devices of one copy; %.0f replicas would do, there is room for %.0f", in->tokens, copy,
-      replicas, most);
+      "%.4g tokens on the %.0f device%s of one copy; %.0f replica%s would do, there is room for %.0f", in->tokens,
+      copy, tr_text_plural((int64_t)copy, "s"), replicas, replicas == 1 ? "" : "s", most);
 }
 
 // Tokens of each rank, from which gathering weights (3 x 2 bytes for 6 FLOP per parameter and token) is hidden.

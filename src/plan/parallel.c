@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plan as a value: its standard form, and the checks that its degrees do not contradict each other, the model or the
 // cluster.
+#include "trireme/base/text.h"
 #include "trireme/plan/predict.h"
 #include "trireme/step/program.h"
 #include "trireme/step/schedule.h"
@@ -62,8 +63,8 @@ static int stages_have_layers(const tr_plan *p, const tr_workload *w) {
 
 static tr_status check_stages(const tr_plan *p, const tr_workload *w) {
   if (!stages_have_layers(p, w))
-    return tr_error(TR_ERR_PLAN, "pp x vpp is %lld; the model has only %lld layers", (long long)(p->pp * p->vpp),
-                    (long long)(w->layers + w->predict_more));
+    return tr_error(TR_ERR_PLAN, "pp x vpp is %lld; the model has only %lld layer%s", (long long)(p->pp * p->vpp),
+                    (long long)(w->layers + w->predict_more), tr_text_plural(w->layers + w->predict_more, "s"));
   if (p->vpp > 1 && p->pp == 1)
     return tr_error(TR_ERR_PLAN, "vpp is %lld; chunks need pp of at least 2", (long long)p->vpp);
   return TR_OK;
@@ -109,8 +110,8 @@ tr_status tr_plan_check(const tr_plan *p, const tr_workload *w, const tr_cluster
   if (p->zero < 0 || p->zero > 3) return tr_error(TR_ERR_PLAN, "zero is %d; it must be 0 to 3", p->zero);
   double devices = (double)p->tp * (double)p->pp * (double)p->dp * (double)p->cp;
   if (devices > (double)(c->hosts * c->host_devices))
-    return tr_error(TR_ERR_PLAN, "tp x pp x dp x cp is %.0f; %s has %lld devices", devices, c->name,
-                    (long long)(c->hosts * c->host_devices));
+    return tr_error(TR_ERR_PLAN, "tp x pp x dp x cp is %.0f; %s has %lld device%s", devices, c->name,
+                    (long long)(c->hosts * c->host_devices), tr_text_plural(c->hosts * c->host_devices, "s"));
   TR_TRY(divides("tp", p->tp, "the model's heads", w->heads));
   TR_TRY(divides("dp x micro", p->dp * p->micro, "batch", p->batch));
   TR_TRY(divides("cp", p->cp, "sequence", p->sequence));

@@ -88,21 +88,54 @@ static void read_model(const reader *r, tr_workload *w) {
 
 // ---- the plan
 
-// Megatron's "selective" is of attention's core; elsewhere it is every second layer or product.
+// What words for recomputation mean; of those that a field has, the first counts.
+typedef struct recompute_word {
+  const char *word;
+  enum { WHOLE, BEGIN, ANYWHERE } place; // of the word in the field
+  tr_plan_recompute way;
+  int megatron; // its own meaning of the word
+} recompute_word;
+
+static const recompute_word recompute_words[] = {
+    {"no", WHOLE, TR_PLAN_RECOMPUTE_NONE, 0},
+    {"off", WHOLE, TR_PLAN_RECOMPUTE_NONE, 0},
+    {"0", WHOLE, TR_PLAN_RECOMPUTE_NONE, 0},
+    {"false", WHOLE, TR_PLAN_RECOMPUTE_NONE, 0},
+    {"1", WHOLE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"yes", WHOLE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"on", WHOLE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"true", WHOLE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"none", BEGIN, TR_PLAN_RECOMPUTE_NONE, 0},
+    {"full", ANYWHERE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"uniform", ANYWHERE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"block", ANYWHERE, TR_PLAN_RECOMPUTE_FULL, 0},
+    {"attn", ANYWHERE, TR_PLAN_RECOMPUTE_SCORES, 0},
+    {"attention", ANYWHERE, TR_PLAN_RECOMPUTE_SCORES, 0},
+    {"selective", WHOLE, TR_PLAN_RECOMPUTE_SCORES, 1}, // attention's core; elsewhere every second layer or product
+    {"moe", ANYWHERE, TR_PLAN_RECOMPUTE_EXPERTS, 0},
+    {"norm", ANYWHERE, TR_PLAN_RECOMPUTE_PARTS, 0},
+    {"selective", ANYWHERE, TR_PLAN_RECOMPUTE_HALF, 0},
+    {"mlp", ANYWHERE, TR_PLAN_RECOMPUTE_HALF, 0},
+    {"layer", ANYWHERE, TR_PLAN_RECOMPUTE_HALF, 0},
+    {"act", ANYWHERE, TR_PLAN_RECOMPUTE_HALF, 0}};
+
+// NULL: the field has no word that is known.
+static const recompute_word *find_recompute(const char *field, const char *framework) {
+  const int is_megatron = has(framework, "Megatron") || has(framework, "NeMo");
+  for (size_t i = 0; i < sizeof recompute_words / sizeof *recompute_words; i++) {
+    const recompute_word *w = &recompute_words[i];
+    const int is_there = w->place == WHOLE   ? strcasecmp(field, w->word) == 0
+                         : w->place == BEGIN ? strncasecmp(field, w->word, strlen(w->word)) == 0
+                                             : has(field, w->word);
+    if (is_there && (is_megatron || !w->megatron)) return w;
+  }
+  return NULL;
+}
+
 static tr_plan_recompute read_recompute(const char *field, const char *framework) {
-  static const char *const no[] = {"", "no", "none", "off", "0", "false"}, *const yes[] = {"1", "yes", "on", "true"};
-  for (size_t i = 0; i < sizeof no / sizeof *no; i++)
-    if (strcasecmp(field, no[i]) == 0) return TR_PLAN_RECOMPUTE_NONE;
-  for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
-    if (strcasecmp(field, yes[i]) == 0) return TR_PLAN_RECOMPUTE_FULL;
-  if (strncasecmp(field, "none", 4) == 0) return TR_PLAN_RECOMPUTE_NONE;
-  if (has(field, "full") || has(field, "uniform") || has(field, "block")) return TR_PLAN_RECOMPUTE_FULL;
-  if (has(field, "attn") || has(field, "attention")) return TR_PLAN_RECOMPUTE_SCORES;
-  if (strcasecmp(field, "selective") == 0 && (has(framework, "Megatron") || has(framework, "NeMo")))
-    return TR_PLAN_RECOMPUTE_SCORES;
-  if (has(field, "moe")) return TR_PLAN_RECOMPUTE_EXPERTS;
-  if (has(field, "norm")) return TR_PLAN_RECOMPUTE_PARTS;
-  return TR_PLAN_RECOMPUTE_HALF;
+  if (!*field) return TR_PLAN_RECOMPUTE_NONE;
+  const recompute_word *word = find_recompute(field, framework);
+  return word ? word->way : TR_PLAN_RECOMPUTE_HALF;
 }
 
 // "shard scope: 8 ranks", "zero1=8"
@@ -288,19 +321,17 @@ static int check_counts(const reader *r, tr_run *run) {
 // A word that is not known is taken as what is usual, and that is said.
 static void note_words(const reader *r, tr_run *run) {
   static const struct {
-    const char *column, *known[16], *taken;
-  } words[] = {{"precision", {"bf16", "fp16", "fp8", "fp4"}, "bf16"},
-               {"mlp", {"lu"}, "two products with gelu"},
-               {"recompute",
-                {"no", "off", "0", "false", "1", "yes", "true", "full", "uniform", "block", "selective", "att", "moe",
-                 "mlp", "layer", "act"},
-                "half of what a layer keeps"}};
+    const char *column, *known[4], *taken;
+  } words[] = {{"precision", {"bf16", "fp16", "fp8", "fp4"}, "bf16"}, {"mlp", {"lu"}, "two products with gelu"}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     const char *field = text(r, words[i].column);
     int is_known = !*field;
-    for (size_t k = 0; k < 16 && words[i].known[k]; k++) is_known = is_known || has(field, words[i].known[k]);
+    for (size_t k = 0; k < 4 && words[i].known[k]; k++) is_known = is_known || has(field, words[i].known[k]);
     if (!is_known) tr__run_note(run, "%s is '%.40s': taken as %s", words[i].column, field, words[i].taken);
   }
+  const char *again = text(r, "recompute");
+  if (*again && !find_recompute(again, text(r, "framework")))
+    tr__run_note(run, "recompute is '%.40s': taken as half of what a layer keeps", again);
 }
 
 // A model of so many parameters, for rows that count states alone.

@@ -193,7 +193,7 @@ static void over_stages(search *s, tr_plan *p, const way *ways, size_t n, double
 static void over_experts(search *s, tr_plan *p) {
   way ways[WAYS];
   int64_t most = s->w->experts > 0 ? s->w->experts : 1;
-  for (int64_t ep = 1; ep <= most; ep++) {
+  for (int64_t ep = 1; ep <= most && ep <= s->devices; ep++) {
     if (!free_or(s->o->fixed.ep, ep) || most % ep != 0) continue;
     p->ep = ep;
     for (int64_t micro = 1; micro <= MICRO_MOST && micro <= p->batch; micro++) {

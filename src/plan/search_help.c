@@ -2,6 +2,7 @@
 // The answer of a search that finds nothing: why, and the nearest changes that would help, each tried. A knob that is fixed is set free, one
 // after the other; where none of them is at fault, the cluster is doubled until a plan fits.
 #include "plan/search_internal.h"
+#include "trireme/base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,11 +108,12 @@ tr_status tr__search_nothing(const tr__search *s) {
     if (h.n == 0 && !fits) other_batch(&h, s->o);
   }
   if (fits)
-    return tr_error(TR_ERR_PLAN,
-                    "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld devices of %s%s",
-                    s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, s->c->name,
-                    h.n ? h.text : "; more devices, a smaller batch or a shorter sequence would help");
-  return tr_error(TR_ERR_PLAN, "no plan divides %lld devices and a batch of %lld sequences as asked%s",
-                  (long long)s->devices, (long long)s->o->fixed.batch,
+    return tr_error(
+        TR_ERR_PLAN, "no plan fits: the smallest lacks %.1f GiB of a device's %.0f GiB on %lld device%s of %s%s",
+        s->lacking / 1073741824, s->room / 1073741824, (long long)s->devices, tr_text_plural(s->devices, "s"),
+        s->c->name, h.n ? h.text : "; more devices, a smaller batch or a shorter sequence would help");
+  return tr_error(TR_ERR_PLAN, "no plan divides %lld device%s and a batch of %lld sequence%s as asked%s",
+                  (long long)s->devices, tr_text_plural(s->devices, "s"), (long long)s->o->fixed.batch,
+                  tr_text_plural(s->o->fixed.batch, "s"),
                   h.n ? h.text : "; a batch that is a multiple of the devices always works");
 }

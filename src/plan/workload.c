@@ -2,8 +2,9 @@
 // Counting a model: parameters and FLOPs from its sizes. The counts of dense models are those of the models that the
 // library builds (tests/plan/test_workload.c compares them), without their biases.
 #include "trireme/plan/workload.h"
+#include "trireme/base/text.h"
 
-enum { SIZE_MOST = 1 << 28 };
+enum { SIZE_MOST = 1 << 28, LAYERS_MOST = 1 << 16, EXPERTS_MOST = 1 << 20 }; // products of two are whole numbers
 
 static int64_t gates(const tr_workload *w) { return w->gated ? 3 : 2; }
 
@@ -24,26 +25,49 @@ tr_workload tr_workload_from_arch(const tr_arch *arch) {
   return w;
 }
 
-static tr_status positive(const char *field, int64_t value) {
-  if (value > 0 && value <= SIZE_MOST) return TR_OK;
-  return tr_error(TR_ERR_CONFIG, "model.%s is %lld; it must be 1 to %d", field, (long long)value, SIZE_MOST);
+static tr_status within(const char *field, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return TR_OK;
+  return tr_error(TR_ERR_CONFIG, "model.%s is %lld; it must be %lld to %lld", field, (long long)value,
+                  (long long)least, (long long)most);
+}
+
+static tr_status positive(const char *field, int64_t value) { return within(field, value, 1, SIZE_MOST); }
+
+// What a model may have none of.
+static tr_status check_rest(const tr_workload *w) {
+  const struct {
+    const char *field;
+    int64_t value, most;
+  } row[] = {{"positions", w->positions, SIZE_MOST},
+             {"shared", w->shared, EXPERTS_MOST},
+             {"dense_first", w->dense_first, w->layers},
+             {"q_rank", w->q_rank, SIZE_MOST},
+             {"kv_rank", w->kv_rank, SIZE_MOST},
+             {"rope_dim", w->rope_dim, w->head_dim},
+             {"window", w->window, SIZE_MOST},
+             {"window_every", w->window_every, LAYERS_MOST},
+             {"predict_more", w->predict_more, w->layers}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++) TR_TRY(within(row[i].field, row[i].value, 0, row[i].most));
+  return TR_OK;
 }
 
 tr_status tr_workload_check(const tr_workload *w) {
-  TR_TRY(positive("layers", w->layers));
+  TR_TRY(within("layers", w->layers, 1, LAYERS_MOST));
   TR_TRY(positive("width", w->width));
   TR_TRY(positive("heads", w->heads));
   TR_TRY(positive("heads_kv", w->heads_kv));
   TR_TRY(positive("head_dim", w->head_dim));
   TR_TRY(positive("ffn", w->ffn));
   TR_TRY(positive("vocab", w->vocab));
+  TR_TRY(check_rest(w));
   if (w->experts > 0) {
-    TR_TRY(positive("experts", w->experts));
+    TR_TRY(within("experts", w->experts, 1, EXPERTS_MOST));
+    TR_TRY(within("every", w->every, 0, LAYERS_MOST));
     TR_TRY(positive("expert_ffn", w->expert_ffn));
     TR_TRY(positive("active", w->active));
     if (w->active > w->experts)
-      return tr_error(TR_ERR_CONFIG, "model.active is %lld, but there are only %lld experts", (long long)w->active,
-                      (long long)w->experts);
+      return tr_error(TR_ERR_CONFIG, "model.active is %lld, but the model has only %lld expert%s",
+                      (long long)w->active, (long long)w->experts, tr_text_plural(w->experts, "s"));
   }
   if (w->group_limit > w->groups || w->group_limit < 0 || (w->groups > 0 && w->experts % w->groups != 0))
     return tr_error(TR_ERR_CONFIG,
@@ -52,6 +76,8 @@ tr_status tr_workload_check(const tr_workload *w) {
                     (long long)w->groups, (long long)w->experts, (long long)w->group_limit);
   if (w->imbalance != 0 && !(w->imbalance >= 1 && w->imbalance <= 1e4))
     return tr_error(TR_ERR_CONFIG, "model.imbalance is %g; it must be 1 (even) to 10000", w->imbalance);
+  if (w->imbalance > 1 && w->experts == 0)
+    return tr_error(TR_ERR_CONFIG, "model.imbalance is %g; the model has no experts, so leave it out", w->imbalance);
   if (w->heads % w->heads_kv != 0)
     return tr_error(TR_ERR_CONFIG, "model.heads_kv is %lld; it must divide model.heads, %lld", (long long)w->heads_kv,
                     (long long)w->heads);

@@ -8,7 +8,7 @@
 #include "trireme/plan/workload.h"
 #include <string.h>
 
-enum { FILE_LIMIT = 4096, TEXT_LIMIT = 1 << 20 };
+enum { FILE_LIMIT = 4096, TEXT_LIMIT = 1 << 20, COUNT_LIMIT = 1 << 28 };
 
 // Names of the fields in each family; NULL: it has none.
 typedef struct family {
@@ -59,8 +59,8 @@ static const family *family_of(const char *type) {
 static tr_status read_count(const json_t *json, const char *name, const char *key, int needed, int64_t *out) {
   if (!key) return TR_OK;
   TR_TRY(tr_json_get_int(json, name, key, needed, out));
-  if (*out >= 0) return TR_OK;
-  return tr_error(TR_ERR_CKPT, "%s: %s is %lld; it must not be negative", name, key, (long long)*out);
+  if (*out >= 0 && *out <= COUNT_LIMIT) return TR_OK;
+  return tr_error(TR_ERR_CKPT, "%s: %s is %lld; it must be 0 to %d", name, key, (long long)*out, COUNT_LIMIT);
 }
 
 static tr_status read_sizes(const json_t *json, const char *name, tr_workload *w) {
@@ -99,6 +99,8 @@ static tr_status read_experts(const json_t *json, const char *name, const family
   TR_TRY(read_count(json, name, f->shared, 0, &w->shared));
   TR_TRY(read_count(json, name, f->dense_first, 0, &w->dense_first));
   TR_TRY(read_count(json, name, f->every, 0, &w->every));
+  if (w->every == 0)
+    return tr_error(TR_ERR_CKPT, "%s: %s is 0; 1, experts on every layer, or more works", name, f->every);
   TR_TRY(read_dense_layers(json, name, w));
   TR_TRY(read_count(json, name, f->shared_ffn, 0, &wide));
   if (wide == 0) return TR_OK;

@@ -288,8 +288,8 @@ static tr_status complete(reader *r) {
     guess_map(s);
   } else {
     if (r->p != s->p)
-      return tr_error(TR_ERR_PLAN, "%s: its first line says p %d, but it has the lists of %d ranks", r->name, r->p,
-                      s->p);
+      return tr_error(TR_ERR_PLAN, "%s: its first line says p %d, but it has the list%s of %d rank%s", r->name, r->p,
+                      tr_text_plural(s->p, "s"), s->p, tr_text_plural(s->p, "s"));
     s->S = r->S;
     s->m = r->m;
     set_map(s, (tr_stage_map)r->map);

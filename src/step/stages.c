@@ -2,6 +2,7 @@
 // Cutting a model into stages: two dynamic programs over sums of runs of parts, then a descent for ranks that have several
 // (stages.h says in which order).
 #include "trireme/step/stages.h"
+#include "trireme/base/text.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,9 +298,11 @@ static tr_status read_counts(const tr_stage_problem *problem, const char *layers
     sum += one;
   }
   if (n != S)
-    return tr_error(TR_ERR_PLAN, "layers \"%.80s\" has %d counts for %d stages; one per stage works", layers, n, S);
+    return tr_error(TR_ERR_PLAN, "layers \"%.80s\" has %d count%s for %d stage%s; one per stage works", layers, n,
+                    tr_text_plural(n, "s"), S, tr_text_plural(S, "s"));
   if (sum != all)
-    return tr_error(TR_ERR_PLAN, "layers \"%.80s\" makes %d layers; the model has %d", layers, sum, all);
+    return tr_error(TR_ERR_PLAN, "layers \"%.80s\" makes %d layer%s; the model has %d", layers, sum,
+                    tr_text_plural(sum, "s"), all);
   return TR_OK;
 }
 

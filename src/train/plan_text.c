@@ -3,10 +3,9 @@
 // numbers, which are those that the ranks will use.
 #include "train/train_internal.h"
 #include "trireme/base/cpu.h"
+#include "trireme/base/text.h"
 #include <jansson.h>
 #include <stdlib.h>
-
-static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 static int has_dropout(const tr_arch *arch) {
   if (arch->kind == TR_ARCH_LLAMA) return arch->llama.dropout_attention > 0;
@@ -18,7 +17,8 @@ static void print_model(const tr_train_plan *plan, tr_text *out) {
   char params[32];
   tr_format_count(params, sizeof params, (double)tr_model_count(plan->model));
   tr_text_append(out, "model   %s, %s parameters: %lld layer%s, width %lld, %lld head%s", m->name, params,
-                 (long long)m->layers, plural(m->layers), (long long)m->width, (long long)m->heads, plural(m->heads));
+                 (long long)m->layers, tr_text_plural(m->layers, "s"), (long long)m->width, (long long)m->heads,
+                 tr_text_plural(m->heads, "s"));
   if (m->heads_kv != m->heads) tr_text_append(out, " (%lld for keys)", (long long)m->heads_kv);
   tr_text_append(out, ", vocabulary %lld", (long long)m->vocab);
   if (*plan->model_folder) tr_text_append(out, ", weights of %s", plan->model_folder);
@@ -54,10 +54,10 @@ static void print_layout(const tr_train_plan *plan, tr_text *out) {
   char pipeline[24] = "";
   if (pp > 1) snprintf(pipeline, sizeof pipeline, "pp=%d, ", pp);
   tr_text_append(out, "plan    %lld rank%s x %d thread%s, %sdp=%d, batch %lld = %d x dp %d x accumulation %d, %s",
-                 (long long)c->run.ranks, plural(c->run.ranks), plan->nthread, plural(plan->nthread), pipeline, dp,
-                 (long long)c->batch.sequences, plan->micro, dp, plan->accumulation,
-                 tr_dtype_name(tr__train_type(c)));
-  if (plan->source) tr_text_append(out, ", %lld step%s", (long long)plan->steps, plural(plan->steps));
+                 (long long)c->run.ranks, tr_text_plural(c->run.ranks, "s"), plan->nthread,
+                 tr_text_plural(plan->nthread, "s"), pipeline, dp, (long long)c->batch.sequences, plan->micro, dp,
+                 plan->accumulation, tr_dtype_name(tr__train_type(c)));
+  if (plan->source) tr_text_append(out, ", %lld step%s", (long long)plan->steps, tr_text_plural(plan->steps, "s"));
   tr_text_append(out, "\n");
 }
 
@@ -86,7 +86,8 @@ static void print_stages(const tr_train_plan *plan, tr_text *out) {
 
 static void print_micro(const tr_train_plan *plan, tr_text *out) {
   if (*plan->micro_text)
-    tr_text_append(out, "micro   %d sequence%s per pass: %s\n", plan->micro, plural(plan->micro), plan->micro_text);
+    tr_text_append(out, "micro   %d sequence%s per pass: %s\n", plan->micro, tr_text_plural(plan->micro, "s"),
+                   plan->micro_text);
 }
 
 static void print_rate_notes(const tr_train_plan *plan, tr_text *out) {
@@ -146,8 +147,8 @@ static void print_notes(const tr_train_plan *plan, tr_text *out) {
                                         : "each host has one copy of weights and optimizer state");
   if (plan->place.size == 0 && ranks * plan->nthread > cores)
     tr_text_append(out, "note    %lld rank%s x %d thread%s on %d core%s: %s take turns\n", (long long)ranks,
-                   plural(ranks), plan->nthread, plural(plan->nthread), cores, plural(cores),
-                   ranks > 1 ? "ranks" : "threads");
+                   tr_text_plural(ranks, "s"), plan->nthread, tr_text_plural(plan->nthread, "s"), cores,
+                   tr_text_plural(cores, "s"), ranks > 1 ? "ranks" : "threads");
 }
 
 static void print_lines(const tr_train_plan *plan, tr_text *out) {

@@ -189,6 +189,14 @@ static void formats_round_without_reaching_the_next_unit(void **state) {
   check_format(tr_format_duration, durations, COUNT(durations));
 }
 
+static void one_of_what_is_counted_is_singular(void **state) {
+  (void)state;
+  assert_string_equal(tr_text_plural(1, "s"), "");
+  assert_string_equal(tr_text_plural(0, "s"), "s");
+  assert_string_equal(tr_text_plural(2, "es"), "es");
+  assert_string_equal(tr_text_plural(-1, "s"), "s");
+}
+
 static void closest_word_is_found_within_a_third_of_the_length(void **state) {
   static const char *const names[] = {"optim.lr", "optim.beta1", "optim.beta2", "weight_decay", "dp"};
   static const struct {
@@ -297,6 +305,7 @@ int main(void) {
       cmocka_unit_test(real_numbers_are_read_by_a_plain_grammar),
       cmocka_unit_test(durations_carry_units),
       cmocka_unit_test(formats_round_without_reaching_the_next_unit),
+      cmocka_unit_test(one_of_what_is_counted_is_singular),
       cmocka_unit_test(closest_word_is_found_within_a_third_of_the_length),
       cmocka_unit_test(text_grows_and_stays_terminated),
       cmocka_unit_test(text_that_fits_can_grow_again),

@@ -53,6 +53,7 @@ shows 'states +1391 GiB' 'devices that these alone fill +19$' 'keys and values +
   rlhf --policy 70e9 --reward 13e9 --value 13e9 --tp 8 --pp 4
 shows 'states +1173 GiB' 'padding .* 87\.89 %' -- rlhf --method dpo --policy 70e9 \
   --lengths 2048:128:128:128:128:128:128:128:128:128:128:128:128:128:128:128
+shows 'left in the worst phase +-[0-9.]+ GiB$' -- rlhf --policy 1e12 --tp 8 --pp 4
 shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says ZeRO and three dimensions, right here' -- \
   tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes 128
 shows 'a pipeline, wrong here' 'is one copy of the model fast enough' -- tree --params 2e9 --layers 24 --width 2560 \
@@ -80,6 +81,22 @@ shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu 
 shows '^cluster|^dgx-h100: 64 x H100' '^  gpt2 +124M +data parallel ' '^  llama-70b +69G +ZeRO 3, recompute ' '^  llama3-405b +406G +nothing fits' \
   '^  llama3-8b +\(160\.3\)' 'the largest model with each means' '^  ZeRO 1 +llama3-8b ' '^  all means +qwen3-235b-a22b ' '^  qwen3-30b-a3b .* ZeRO 3 ' '^  experts +[a-z0-9.-]+ +- +- +- ' -- fit --cluster dgx-h100 --devices 64
 shows '^  llama-7b .* ZeRO 1 ' -- fit --cluster a100-sxm-80 --model llama-7b --seq 2048
+
+# A model by its name is its sizes: of experts, those of a token compute and all are summed.
+for words in 'tree --memory 80GB --flops 5e14' 'scaling --batch 4M --flops 3e14 --limit 64'; do
+  sizes='--params 7241728000'
+  case $words in tree*) sizes="$sizes --layers 32 --width 4096 --heads 32" ;; esac
+  # shellcheck disable=SC2086 # words
+  plan $words $sizes
+  expect "plan $words $sizes" 0
+  mv out by_sizes
+  # shellcheck disable=SC2086 # words
+  plan $words --model mistral-7b
+  expect "plan $words --model" 0
+  cmp -s out by_sizes || fail "plan $words --model mistral-7b differs from $sizes: $(diff out by_sizes)"
+done
+plan scaling --model mixtral-8x7b --batch 1M --flops 1e14 --json
+value compute_s 772.8 0.5 # 6 x 12.88e9 x 1e6 / 1e14: two of eight experts
 
 # JSON: bytes, seconds and shares of one.
 plan checkpoint --devices 1024 --mtbf 50000h --write 5min --restart 0 --json
@@ -121,9 +138,16 @@ refused 2 "did you mean 'checkpoint'" chekpoint
 refused 2 "'more' is no option" tree more
 refused 2 "did you mean '--layers'" tree --layer 3
 refused 2 'give the model' tree --params 1e9
+refused 2 'gpt2 has its own sizes; leave --params, --layers, --width, --heads out' tree --model gpt2 --heads 3 --memory 80GB --flops 1e14
+refused 3 'qwen3-30b-a3b has 128 experts, and the tree.s laws are those of dense models' tree --model qwen3-30b-a3b --memory 80GB --flops 1e14
+refused 3 "did you mean 'gpt2'" tree --model gpt3 --memory 80GB --flops 1e14
+refused 2 'gpt2 has its own parameters; leave --params out' scaling --model gpt2 --params 1e9 --batch 1M --flops 1e14
 refused 2 'give the device' tree --params 1e9 --layers 2 --width 64
 refused 2 'give both' tree --params 1e9 --layers 2 --width 64 --memory 80GB --flops 1e14 --days 3
 refused 2 "memory takes a number such as 8e10 or 80GB between 1000000 and 1e\+15, not '80XB'" tree --memory 80XB
+refused 2 "nodes takes a whole number between 1 and 1000000, not '1.5'" tree --nodes 1.5
+refused 2 "devices takes a whole number between 1 and 100000000, not '8.5'" checkpoint --devices 8.5 --write 1s
+shows '^  64 ' -- scaling --step 1s --gradients 1GB --limit 6.4e1 --per-node 1k
 refused 2 "write takes a time such as .*, not 'soon'" checkpoint --write soon
 refused 2 'give --devices' checkpoint --write 5min
 refused 2 'give one' checkpoint --devices 8 --write 5min --state 3GB
@@ -154,7 +178,7 @@ while read -r word default; do
   grep -Fq -- "$default" out || fail "plan $word --help does not say $default: $(cat out)"
 done <<'END'
 search use N of the cluster's devices (all)
-search tokens per sequence (default 4096)
+search tokens per sequence (default 4096, or as many positions as the model has)
 fit use N of the cluster's devices (all)
 sync how many (1:8:64)
 cost (E: 0;
@@ -196,7 +220,7 @@ bad 'compute\n1\n' "no column 'loss'"
 bad 'loss,compute,loss\n' "column 'loss' stands there twice"
 bad 'loss,compute\n3,1e18\n2\n' 'bad.csv: row 2 has 1 columns, the header has 2'
 bad 'loss,compute\n3,1e18\n2,much\n' "bad.csv: row 2: compute 'much' is no number"
-bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 runs say nothing'
+bad 'loss,compute\n3,1e18\n' 'bad.csv: 1 run says nothing'
 bad 'loss,compute\n3,1e18\n2,-5\n' 'compute -5 of run 2'
 bad "loss,compute\n3,1e18\n2,$(printf 'x%.0s' {1..80})\n" 'bad.csv: row 2: compute .x{40}. is no number'
 bad 'loss,\0compute\n' 'holds a zero byte'

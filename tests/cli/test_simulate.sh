@@ -134,6 +134,9 @@ printf '# trireme schedule 1, p 3, S 1, m 1, map loop\n0F0,0B0\n1F0\n2F0\n' >sho
 refused 3 'S 1 stages on p 3 ranks, v 0 on each, do not make a map loop' --schedule short.csv
 refused 10 'gone/x.svg' --schedule gpipe -p 2 -m 2 --svg gone/x.svg
 
+shows '^1f1b: 1 rank, 1 stage, 1 micro-batch;' '^critical path +2 passes and 0 messages' -- --schedule 1f1b -p 1 -m 1
+shows '^1 rank, 1 micro-batch;' -- --compare 1f1b,gpipe -p 1 -m 1
+
 # ---- costs from descriptions
 
 shows '^makespan +[0-9.]+ s$' 'the slowest stage [0-9.]+ x the mean' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100

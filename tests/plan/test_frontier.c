@@ -12,6 +12,7 @@
 
 #include "plan_cases.h"
 #include "trireme/plan/frontier.h"
+#include "trireme/plan/pipeline.h"
 #include <string.h>
 
 typedef struct held {
@@ -81,6 +82,32 @@ static void tries_all(void **state) {
   compare(TR_FRONT_TIME | TR_FRONT_MEMORY | TR_FRONT_PRICE);
 }
 
+// With the times of their schedules: no point beats another, each is what its plan predicts, the fastest is the search's winner.
+static void simulated(void **state) {
+  (void)state;
+  static tr_search_result found;
+  tr_workload w = case_model();
+  tr_cluster c = case_cluster(32);
+  tr_search_options o;
+  tr_frontier f;
+  tr_search_options_init(&o);
+  o.fixed.batch = 32, o.fixed.sequence = 4096, o.fixed.pp = 4;
+  assert_int_equal(tr_frontier_find(&w, &c, &o, TR_FRONT_TIME | TR_FRONT_MEMORY, &f), TR_OK);
+  const double closed = f.point[0].entry.prediction.step;
+  assert_int_equal(tr_frontier_simulate(&w, &c, &o, &f), TR_OK);
+  assert_int_equal(tr_search(&w, &c, &o, &found), TR_OK);
+  assert_true(f.n > 1 && f.point[0].entry.prediction.step != closed);
+  assert_true(f.point[0].entry.prediction.step <= found.top[0].prediction.step);
+  for (size_t i = 0; i < f.n; i++) {
+    tr_prediction x;
+    assert_int_equal(tr_predict_simulated(&f.point[i].entry.plan, &w, &c, &x), TR_OK);
+    assert_true(x.fits && x.step == f.point[i].entry.prediction.step);
+    for (size_t k = 0; k < f.n; k++)
+      assert_true(k == i || !tr_frontier_covers(f.criteria, &f.point[k], &f.point[i], 0));
+  }
+  tr_frontier_free(&f);
+}
+
 static void refused(void **state) {
   (void)state;
   tr_workload w = case_model();
@@ -97,6 +124,7 @@ static void refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(tries_all), cmocka_unit_test(refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(tries_all), cmocka_unit_test(simulated),
+                                     cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

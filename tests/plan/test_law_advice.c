@@ -52,7 +52,8 @@ static void warnings_speak_when_they_should(void **state) {
   says(tr_law_lint_needless_sharding(adam, 7e9, 3, 64, 10e9, 80e9), "needless-sharding", 1, "of ZeRO-1");
   says(tr_law_lint_needless_sharding(adam, 70e9, 3, 64, 10e9, 80e9), NULL, 3, "");
   says(tr_law_lint_needless_sharding(adam, 1e9, 1, 8, 10e9, 80e9), NULL, 0, "");
-  says(tr_law_lint_small_model_overhead(1e9, 0.33, 1e11, 0.07), "small-model-overhead", 0.07, "it is 7 %");
+  says(tr_law_lint_small_model_overhead(1e9, 0.33, 1e11, 0.07), "small-model-overhead", 0.07,
+       "at 100G parameters it is 7 %");
   says(tr_law_lint_small_model_overhead(1e9, 0.33, 1e9, 0.07), NULL, 0.07, "");
   says(tr_law_lint_small_model_overhead(1e9, 0.10, 1e11, 0.07), NULL, 0.07, "");
   says(tr_law_lint_vendor_efficiency(1979e12, 795e12), "vendor-efficiency", 2.489, "peak with sparsity");
@@ -270,7 +271,7 @@ static void runs_that_say_nothing_are_refused(void **state) {
     double compute[3], loss[3], floor;
     size_t n;
     const char *words;
-  } cases[] = {{{1e18}, {3}, NAN, 1, "1 runs say nothing"},
+  } cases[] = {{{1e18}, {3}, NAN, 1, "1 run says nothing"},
                {{1e18, -1, 1e20}, {3, 2, 1}, NAN, 3, "compute -1 of run 2"},
                {{1e18, 1e19, 1e20}, {3, NAN, 1}, NAN, 3, "loss nan of run 2"},
                {{1e18, 1e19, 1e20}, {3, 2, 1}, 1.5, 3, "loss 1 of run 3 is not above the floor 1.5"},

@@ -259,7 +259,11 @@ static void not_understood(void **state) {
        "mlp is 'wide': taken as two products with gelu"},
       {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,int8,none,7", "", "precision is 'int8': taken as bf16"},
       {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,some,7", "",
-       "recompute is 'some': taken as half of what"}};
+       "recompute is 'some': taken as half of what"},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,unknown,7", "", // which has a "no" in it
+       "recompute is 'unknown': taken as half of what"},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,on,7", "", ""},
+      {"a,H100-SXM-80,8,32,4096,32,swiglu,4096,2,1,1,64,bf16,\"mla_up_proj,mlp\",7", "", ""}};
   for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
     char path[] = "/tmp/trireme-runs-XXXXXX", table[512];
     tr_runs out;

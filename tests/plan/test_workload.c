@@ -94,6 +94,17 @@ static tr_status load_text(const char *text, tr_workload *out) {
   "{\"model_type\": \"qwen2_moe\", \"num_hidden_layers\": 24, \"hidden_size\": 2048, \"num_attention_heads\": 16,"   \
   "\"num_key_value_heads\": 16, \"intermediate_size\": 5632, \"vocab_size\": 151936, \"num_experts\": 60,"           \
   "\"num_experts_per_tok\": 4, \"moe_intermediate_size\": 1408, \"decoder_sparse_step\": 1" more "}"
+#define MOE(layers, experts, ffn, every)                                                                             \
+  "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": " layers                                                   \
+  ", \"hidden_size\": 64, \"num_attention_heads\": 4,"                                                               \
+  "\"intermediate_size\": 64, \"vocab_size\": 100, \"num_experts\": " experts ", \"num_experts_per_tok\": 4,"        \
+  "\"moe_intermediate_size\": " ffn ", \"decoder_sparse_step\": " every "}"
+#define LATENT(plain, rope, dense, more)                                                                             \
+  "{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4,"     \
+  "\"intermediate_size\": 64, \"vocab_size\": 100, \"n_routed_experts\": 8, \"num_experts_per_tok\": 2,"             \
+  "\"moe_intermediate_size\": 64, \"first_k_dense_replace\": " dense ", \"num_nextn_predict_layers\": " more ","     \
+  "\"kv_lora_rank\": 16, \"qk_nope_head_dim\": " plain ", \"qk_rope_head_dim\": " rope ", \"v_head_dim\": " plain    \
+  "}"
 
 static void described(void **state) {
   (void)state;
@@ -121,6 +132,12 @@ static void not_understood(void **state) {
       {QWEN(", \"head_dim\": -1"), "head_dim is -1"},
       {QWEN(", \"tie_word_embeddings\": 3"), "tie_word_embeddings"},
       {"{\"model_type\": \"mixtral\"}", "num_hidden_layers"},
+      {MOE("28", "99", "64", "0"), "decoder_sparse_step is 0; 1, experts on every layer, or more works"},
+      {MOE("70000", "99", "64", "1"), "model.layers is 70000; it must be 1 to 65536"},
+      {MOE("28", "268435456", "64", "1"), "model.experts is 268435456; it must be 1 to 1048576"},
+      {LATENT("9223372036854775807", "64", "1", "0"), "qk_nope_head_dim is 9223372036854775807; it must be 0 to"},
+      {LATENT("128", "64", "3", "0"), "model.dense_first is 3; it must be 0 to 2"},
+      {LATENT("128", "64", "1", "9"), "model.predict_more is 9; it must be 0 to 2"},
       {"{\"model_type\": \"jamba\"}", "'jamba' is not supported"}};
   tr_workload w;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -24,6 +24,8 @@ void tr_text_wrap(tr_text *out, const char *text, int at, int indent);
 void tr_text_fit(tr_text *text); // give back the room beyond its end
 void tr_text_free(tr_text *text);
 
+// What stands behind the noun that is counted, as in "%d rank%s" and "%d batch%s" (es): `ending`, or "" for one.
+const char *tr_text_plural(int64_t n, const char *ending);
 int tr_text_ends_in(const char *text, const char *suffix);
 // Bytes of the byte-order mark that some editors and spreadsheets put before UTF-8: 3, or 0 where there is none.
 size_t tr_text_mark(const char *text, size_t nbyte);
