@@ -123,7 +123,7 @@ void tr_format_bytes(char *out, size_t nbyte, double bytes) {
 }
 
 void tr_format_count(char *out, size_t nbyte, double count) {
-  static const char *const unit[] = {"", "k", "M", "G", "T"};
+  static const char *const unit[] = {"", "k", "M", "B", "T"};
   size_t i = 0;
   double value = count;
   for (; fabs(value) >= 999.5 && i + 1 < sizeof unit / sizeof *unit; i++) value /= 1000;

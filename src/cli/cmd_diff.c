@@ -197,11 +197,19 @@ static int compare_flat(diff *d, const char *file, json_t *a, json_t *b) {
   return same;
 }
 
+// A file that only one of them has is one difference, not as many as it has settings.
+static int only_one(diff *d, const char *file, json_t *a, json_t *b) {
+  if (!json_object_size(a) == !json_object_size(b)) return 0;
+  const char *where = json_object_size(a) ? "only in the first" : "only in the second";
+  json_array_append_new(d->settings, json_pack("{s:s, s:s, s:n, s:n}", "file", file, "key", where, "a", "b"));
+  return 1;
+}
+
 static tr_status compare_settings(diff *d, const char *file, int counts) {
   json_t *a = NULL, *b = NULL;
   tr_status status = load_flat(d->path[0], file, &a);
   if (status == TR_OK) status = load_flat(d->path[1], file, &b);
-  if (status == TR_OK && !compare_flat(d, file, a, b) && counts) d->equal = 0;
+  if (status == TR_OK && (only_one(d, file, a, b) || !compare_flat(d, file, a, b)) && counts) d->equal = 0;
   json_decref(a);
   json_decref(b);
   return status;

@@ -226,9 +226,9 @@ static int show_progress(void *user, const tr_tokenize_progress *p) {
 static void print_done(const request *r, const tr_tokenize_progress *p) {
   char seconds[32];
   tr_format_duration(seconds, sizeof seconds, p->seconds);
-  printf("%" PRId64 " tokens, %" PRId64 " documents, %.1f MB of text in %s (%.1f MB/s): %s.bin%s%s%s\n", p->tokens,
-         p->documents, (double)p->bytes / 1e6, seconds, rate_of(p), r->output, r->format == 0 ? " and " : "",
-         r->format == 0 ? r->output : "", r->format == 0 ? ".idx" : "");
+  printf("%" PRId64 " tokens, %" PRId64 " document%s, %.1f MB of text in %s (%.1f MB/s): %s.bin%s%s%s\n", p->tokens,
+         p->documents, p->documents == 1 ? "" : "s", (double)p->bytes / 1e6, seconds, rate_of(p), r->output,
+         r->format == 0 ? " and " : "", r->format == 0 ? r->output : "", r->format == 0 ? ".idx" : "");
 }
 
 static tr_status write_tokens(const request *r, const tr_tokenizer *tokenizer) {

@@ -39,8 +39,9 @@ static void add_drawing(const tr__simulation *s, tr_text *out) {
     return;
   }
   tr_sim_draw_text(s->programs.program, &s->result, tick, out);
-  tr_text_append(out, "one character is %.6g%s%s\n", units(s, tick), *s->costs.unit_name ? " " : "",
-                 s->costs.unit_name);
+  tr_text_append(out, "one character is %.6g", units(s, tick));
+  if (*s->costs.unit_name) tr_text_append(out, " %s; all times are in %s", s->costs.unit_name, s->costs.unit_name);
+  tr_text_append(out, "\n");
 }
 
 static void add_ranks(const tr__simulation *s, tr_text *out) {

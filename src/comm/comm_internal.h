@@ -510,13 +510,14 @@ void tr__binding_destroy(tr__binding *binding);
 typedef struct tr__watch {
   sigset_t set; // the stop signals
   int signal_fd;
-  int signals;                               // stop signals received
+  int signals;                               // how often a stop was asked for
+  int64_t asked;                             // ns, the last time
   uint64_t beats;                            // sum of all ranks' counters when last looked
   int64_t looked, beats_since, failed_since; // ns; looked: when last
 } tr__watch;
 tr_status tr__watch_open(tr__watch *watch, void *old_mask); // blocks the signals; old_mask: sigset_t
 void tr__watch_close(tr__watch *watch, const void *old_mask);
-// Read the signal file; returns how many stop signals have come so far.
+// Read the signal file; returns how often a stop was asked for so far.
 int tr__watch_signals(tr__watch *watch, tr__job *job);
 // Returns nonzero when what is left of the ranks is to be ended: the grace period of a failed job has passed, or all
 // ranks have ended for long and some process has not gone.

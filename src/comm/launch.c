@@ -2,7 +2,8 @@
 // The launcher's part that processes and threads share: options, the job's memory, signals, the watch over progress.
 //
 // Stop signals are blocked and read from a file: the first asks the ranks to stop after their step, the second ends
-// the job. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
+// the job. One wish can come as several signals: timeout(1) sends its signal to the program and then to the program's whole
+// process group, so those right after the first are not a second. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
 #include "trireme/comm/launch.h"
 #include "external_internal.h"
 #include "trireme/base/clock.h"
@@ -14,7 +15,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { SUSPENDED_NS = 2000000000 };
+enum { SUSPENDED_NS = 2000000000, ONE_WISH_NS = 250000000 };
 
 void tr_launch_options_init(tr_launch_options *o) {
   *o = (tr_launch_options){.size = sizeof *o,
@@ -74,7 +75,12 @@ void tr__watch_close(tr__watch *w, const void *old_mask) {
 
 int tr__watch_signals(tr__watch *w, tr__job *job) {
   struct signalfd_siginfo info;
-  while (read(w->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) w->signals++;
+  while (read(w->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+    int64_t now = tr_clock_ns();
+    if (w->signals == 1 && now - w->asked < ONE_WISH_NS) continue;
+    w->signals++;
+    w->asked = now;
+  }
   if (w->signals) atomic_store(&job->control->stop, 1u);
   if (w->signals > 1) tr__abort(job, -1, TR_ERR_PEER, "the job was interrupted twice and ended at once");
   return w->signals;

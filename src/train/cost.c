@@ -187,12 +187,14 @@ static double comm_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
   if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return message_bytes(plan, rank, op);
   const int64_t *start = tr_train_part_of(plan, rank)->layout.unit_start;
   if (op->role != TR_ROLE_GRADIENT && op->role != TR_ROLE_TIED) return (double)plan->step.dp * sizeof(double);
+  if (op->role == TR_ROLE_GRADIENT && plan->step.dp == 1) return 0; // nobody to sum with
   tr_dtype wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : tr_wide(tr__train_type(c));
   return (double)(start[op->unit_end] - start[op->unit_begin]) * (double)tr_dtype_size(wire);
 }
 
-// With owned parts the squares were summed with the gradients, by block.
+// With owned parts the squares were summed with the gradients, by block; in a pipeline before ranks told each other theirs.
 static double norm_bytes(const tr_train_plan *plan, const tr_layout *layout) {
+  if (plan->schedule.p > 1) return 0;
   if (plan->step.zero) return (double)tr_layout_blocks(layout, layout->nunit) * sizeof(double);
   return (double)layout->total * sizeof(float);
 }

@@ -236,6 +236,22 @@ static void say_stopped(const tr__trainer *t) {
            (long long)t->step);
 }
 
+// Where no step was asked for (train.steps=0), the validation loss of the weights as they are.
+static tr_status no_step(tr__trainer *t) {
+  const tr_train_plan *plan = t->plan;
+  if (plan->steps > 0 || plan->eval_samples == 0) {
+    if (t->rank == 0)
+      printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)plan->steps);
+    return TR_OK;
+  }
+  TR_TRY(evaluate_now(t));
+  if (t->rank != 0) return TR_OK;
+  printf("val_loss %.4f after %lld steps, over %lld sequences; train.steps=0 trains none\n", t->val_loss,
+         (long long)t->step, (long long)plan->eval_samples);
+  return tr__metrics_append(
+      t, json_pack("{s:s, s:I, s:f}", "event", "evaluation", "step", (json_int_t)t->step, "val_loss", t->val_loss));
+}
+
 static tr_status train_loop(tr__trainer *t) {
   int resumed = 0, stop = 0;
   TR_TRY(tr__state_resume(t, &resumed));
@@ -247,8 +263,7 @@ static tr_status train_loop(tr__trainer *t) {
   if (!resumed && !*t->plan->model_folder) TR_TRY(tr_run_init_weights(t->run, (uint64_t)t->plan->config->train.seed));
   tr_memory_trim(); // what was only needed to get here
   tr__metrics_start(t);
-  if (t->step >= t->plan->steps && t->rank == 0)
-    printf("nothing to do: %lld of %lld steps are done\n", (long long)t->step, (long long)t->plan->steps);
+  if (t->step >= t->plan->steps) TR_TRY(no_step(t));
   while (t->step < t->plan->steps && !stop) TR_TRY(timed_step(t, &stop));
   TR_TRY(tr__profile_end(t));
   TR_TRY(tr__bubble_end(t));

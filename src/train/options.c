@@ -164,7 +164,7 @@ const tr_option tr_train_options[] = {
      .unit = "steps", .help = "wsd: steps of the final fall."},
 
     {.path = "train.steps", .type = TR_OPTION_INT, .offset = AT(train.steps), .def = "1000", .min = 0, .max = HUGE_COUNT,
-     .unit = "steps", .alias = "train-iters|max_steps|training.steps", .help = "Optimizer steps of the whole run."},
+     .unit = "steps", .alias = "train-iters|max_steps|training.steps", .help = "Optimizer steps of the whole run; 0: only the validation loss of the weights as they are."},
     {.path = "train.epochs", .type = TR_OPTION_REAL, .offset = AT(train.epochs), .def = "0", .min = 0, .max = 1e6,
      .alias = "num_train_epochs", .help = "Passes over the training data; above 0 it replaces train.steps, and the last batch may be short."},
     {.path = "train.seed", .type = TR_OPTION_INT, .offset = AT(train.seed), .def = "1234", .min = 0, .max = HUGE_COUNT,

@@ -172,8 +172,8 @@ static tr_status tokenize(tr_train_plan *plan, const char *path, const char *cac
   tr_status status = tr_tokenize(&options, &done);
   if (plan->progress) fputs("\r\033[K", stderr);
   if (status < 0) return status;
-  printf("tokenized %s: %lld tokens of %lld documents in %.1f s, kept as %s.bin\n", path, (long long)done.tokens,
-         (long long)done.documents, done.seconds, cache);
+  printf("tokenized %s: %lld tokens of %lld document%s in %.1f s, kept as %s.bin\n", path, (long long)done.tokens,
+         (long long)done.documents, done.documents == 1 ? "" : "s", done.seconds, cache);
   return TR_OK;
 }
 

@@ -169,7 +169,7 @@ static void formats_round_without_reaching_the_next_unit(void **state) {
                                      {1048575, "1.0 MiB"}, {200.0 * (1 << 20), "200 MiB"},
                                      {-2048, "-2.0 KiB"}};
   static const format_row counts[] = {{7, "7"},        {999, "999"},   {1000, "1k"},
-                                      {124e6, "124M"}, {999999, "1M"}, {1.2345e9, "1.23G"}};
+                                      {124e6, "124M"}, {999999, "1M"}, {1.2345e9, "1.23B"}};
   static const format_row durations[] = {{0, "0 s"},
                                          {3.4, "3.4 s"},
                                          {0.25, "250 ms"},

@@ -78,7 +78,7 @@ shows '^  E4M3 +1 +448 ' '^  E5M2 +1 +5\.734e\+04' '^  weights +13\.04 GiB +6\.5
 shows '^  6N \+ 12LdS +3\.278e\+12 +46\.2. %' '^  6N .* 45\.7. % +60\.9' -- mfu --params 540.35e9 --layers 118 --width 12288 --sequence 2048 \
   --rate 238.3e3 --devices 6144 --peak 275e12 --recomputed 1
 
-shows '^cluster|^dgx-h100: 64 x H100' '^  gpt2 +124M +data parallel ' '^  llama-70b +69G +ZeRO 3, recompute ' '^  llama3-405b +406G +nothing fits' \
+shows '^cluster|^dgx-h100: 64 x H100' '^  gpt2 +124M +data parallel ' '^  llama-70b +69B +ZeRO 3, recompute ' '^  llama3-405b +406B +nothing fits' \
   '^  llama3-8b +\(160\.3\)' 'the largest model with each means' '^  ZeRO 1 +llama3-8b ' '^  all means +qwen3-235b-a22b ' '^  qwen3-30b-a3b .* ZeRO 3 ' '^  experts +[a-z0-9.-]+ +- +- +- ' -- fit --cluster dgx-h100 --devices 64
 shows '^  llama-7b .* ZeRO 1 ' -- fit --cluster a100-sxm-80 --model llama-7b --seq 2048
 

@@ -139,7 +139,7 @@ shows '^1 rank, 1 micro-batch;' -- --compare 1f1b,gpipe -p 1 -m 1
 
 # ---- costs from descriptions
 
-shows '^makespan +[0-9.]+ s$' 'the slowest stage [0-9.]+ x the mean' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100
+shows '^makespan +[0-9.]+ s$' '^one character is [0-9.]+ s; all times are in s$' 'the slowest stage [0-9.]+ x the mean' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100
 even=$(sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out)
 shows 'the slowest stage' -- --schedule 1f1b -p 4 -m 8 --model llama3-8b --cluster dgx-h100 --layers balanced
 balanced=$(sed -n 's/.*the slowest stage \([0-9.]*\) x.*/\1/p' out)

@@ -76,6 +76,7 @@ same 'two inputs' <(cat json.bin json.bin) both.bin
 [ "$(documents both)" = $((2 * (lines + 1))) ] || fail "two inputs: $(documents both) documents"
 tokenize text.txt --tokenizer byte --format llm.c --output bytes
 expect 'llm.c' 0
+grep -Eq '^[0-9]+ tokens, 1 document, ' out || fail "one document: $(cat out)"
 [ "$(od -An -td4 -N12 bytes.bin | tr -s ' ')" = " 20240520 1 $(wc -c <text.txt)" ] || fail "llm.c header: $(od -An -td4 -N12 bytes.bin)"
 tokenize text.txt --tokenizer byte --format nanogpt --output nano
 same 'nanogpt' <(tail -c +1025 bytes.bin) nano.bin

@@ -25,8 +25,16 @@ for preset in gpt2-tiny llama-tiny qwen3-tiny; do
   [ -e "$work/$preset-shards/model-00003-of-00003.safetensors" ] || fail "$preset: no three shards: $(ls "$work/$preset-shards")"
   "$TRIREME" convert "$work/$preset-shards" "$work/$preset-back" >"$work/out" 2>"$work/err" || fail "$preset: convert back: $(said)"
   "$TRIREME" diff "$(newest "$folder")" "$work/$preset-back" >"$work/out" 2>"$work/err" || fail "$preset: not the same after a round trip: $(said)"
+  [ "$(grep -c 'trainer.json' "$work/out")" = 1 ] || fail "$preset: a file that is missing is more than one line: $(said)"
   cmp "$(newest "$folder")/model.safetensors" "$work/$preset-back/model.safetensors" >/dev/null 2>&1 ||
     [ "$(wc -c <"$(newest "$folder")/model.safetensors")" = "$(wc -c <"$work/$preset-back/model.safetensors")" ] || fail "$preset: other size"
+
+  # the validation loss of its weights, without a step
+  last=$(sed -n 's/.*"val_loss":\([0-9.]*\).*/\1/p' "$folder/metrics.jsonl" | tail -n 1)
+  train "${run[@]}" model="$work/$preset-back" train.folder="$work/$preset-eval" train.steps=0 -n 2
+  expect "$preset, evaluated" 0
+  loss=$(sed -n 's/^val_loss \([0-9.]*\) after 0 steps, over 6 sequences.*/\1/p' "$work/out")
+  [ -n "$loss" ] && [ "$loss" = "$(printf %.4f "$last")" ] || fail "$preset: evaluated as '$loss', not $last: $(said)"
 
   # go on from its weights: the first loss is about the last one, not that of random weights
   train "${run[@]}" model="$work/$preset-shards" train.folder="$work/$preset-tuned" train.steps=2

@@ -49,7 +49,8 @@ typedef struct tr_kv_cache {
   const int32_t *position;
 } tr_kv_cache;
 
-// Everything a piece function gets. in/out follow the piece's ports. Gradient pointers are NULL where none is wanted.
+// Everything a piece function gets. in/out follow the piece's ports. Gradient pointers are NULL where none is wanted. The wide
+// type is tr_wide(type): f64 in a run in f64, else f32.
 typedef struct tr_piece_call {
   const tr_piece *piece;
   const tr_compute *compute;
