@@ -3,7 +3,8 @@
 //
 // Stop signals are blocked and read from a file: the first asks the ranks to stop after their step, the second ends
 // the job. One wish can come as several signals: timeout(1) sends its signal to the program and then to the program's whole
-// process group, so those right after the first are not a second. Should no rank at all move for the deadline and the grace period, the job is stopped from here.
+// process group, so those right after the first are not a second. Should no rank at all move for the deadline and the grace
+// period, the job is stopped from here.
 #include "trireme/comm/launch.h"
 #include "external_internal.h"
 #include "trireme/base/clock.h"

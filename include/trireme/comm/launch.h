@@ -4,9 +4,9 @@
 // The launcher runs while the process still has one thread: it maps one memory file per rank and the control page,
 // forks the ranks without exec, and then only watches: pidfds, the control page, the ranks' output, signals. Ranks
 // ignore SIGINT and SIGTERM; the launcher turns the first into a request to stop after the step
-// (tr_comm_stop_requested) and a second, later than a quarter of a second, into an end at once. A rank that dies, aborts or hangs past the deadline
-// stops the job: the others get an error from their next call, then SIGKILL after a grace period. No process, memory
-// file or mapping is left behind, also when the launcher itself is killed.
+// (tr_comm_stop_requested) and a second, later than a quarter of a second, into an end at once. A rank that dies, aborts
+// or hangs past the deadline stops the job: the others get an error from their next call, then SIGKILL after a grace
+// period. No process, memory file or mapping is left behind, also when the launcher itself is killed.
 //
 // When a rank was lost or late, the launcher's standard error (and launcher.log beside the ranks' logs) gets a table under
 // "[launcher] ": from which operation whom was missing, and for each rank its host and process, what it was doing, in what it
