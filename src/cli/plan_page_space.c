@@ -242,11 +242,15 @@ void tr__page_frontier(tr__page *page) {
   tr__page_section(&page->out, "The frontier");
   tr_status status = tr_frontier_find(&page->c->model, &page->c->cluster, &o, TR_FRONT_TIME | TR_FRONT_MEMORY, &f);
   if (status == TR_OK) {
+    status = tr_frontier_simulate(&page->c->model, &page->c->cluster, &o, &f);
+    if (status < 0) tr_frontier_free(&f);
+  }
+  if (status == TR_OK) {
     const size_t n = thin(&f, kept);
     draw_frontier(page, kept, n);
     tr__page_caption(&page->out,
                      "All plans on these devices that no other beats in both time and memory: %zu of %lld that were "
-                     "compared, by the closed forms; those alike to a percent are drawn once.",
+                     "compared by the closed forms, then simulated; those alike to a percent are drawn once.",
                      f.n, (long long)f.predicted);
     tr_frontier_free(&f);
   } else {

@@ -7,6 +7,7 @@
 //      wakes at most two others, so this takes time proportional to the number of passes. If nobody can go on, the heads are
 //      blocked in a circle.
 #include "schedule_internal.h"
+#include "trireme/base/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,8 +34,9 @@ static tr_status check_map(const tr_schedule *s) {
   int each = s->map == TR_STAGES_LINEAR ? 1 : s->map == TR_STAGES_LOOP ? s->v : 2;
   int64_t stages = (s->map == TR_STAGES_BOTH ? 1 : (int64_t)each) * s->p;
   if (s->v != each || s->S != stages)
-    return tr_error(TR_ERR_PLAN, "schedule %s: S %d stages on p %d ranks, v %d on each, do not make a map %s",
-                    s->name, s->S, s->p, s->v, tr__stage_map_name(s->map));
+    return tr_error(TR_ERR_PLAN, "schedule %s: S %d stage%s on p %d rank%s, v %d on each, do not make a map %s",
+                    s->name, s->S, tr_text_plural(s->S, "s"), s->p, tr_text_plural(s->p, "s"), s->v,
+                    tr__stage_map_name(s->map));
   if (s->map == TR_STAGES_BOTH && (s->p % 2 || s->m % 2))
     return tr_error(TR_ERR_PLAN,
                     "schedule %s: map both needs even numbers of ranks and of micro-batches, not p %d, m %d", s->name,
@@ -44,8 +46,8 @@ static tr_status check_map(const tr_schedule *s) {
 
 static tr_status check_shape(const tr_schedule *s) {
   if (s->p < 1 || s->S < 1 || s->S > TR__SCHEDULE_STAGES)
-    return tr_error(TR_ERR_PLAN, "schedule %s: S %d stages on p %d ranks; 1 to %d stages work", s->name, s->S, s->p,
-                    (int)TR__SCHEDULE_STAGES);
+    return tr_error(TR_ERR_PLAN, "schedule %s: S %d stage%s on p %d rank%s; 1 to %d stages work", s->name, s->S,
+                    tr_text_plural(s->S, "s"), s->p, tr_text_plural(s->p, "s"), (int)TR__SCHEDULE_STAGES);
   if (s->m < 1 || s->m > TR_STEP_MICROBATCHES)
     return tr_error(TR_ERR_PLAN, "schedule %s: m %d micro-batches; m 1 to %d works", s->name, s->m,
                     TR_STEP_MICROBATCHES);

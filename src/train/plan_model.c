@@ -209,6 +209,27 @@ static tr_status set_positions(tr_train_plan *plan, const tr_options *options, i
                           (long long)c->data.sequence);
 }
 
+// A setting of the other family that would change the model, and would be passed over.
+static tr_status refuse_foreign(const tr_train_plan *plan, const tr_options *options) {
+  const tr_train_config *c = plan->config;
+  const tr_gpt2_config *g = &plan->arch.gpt2;
+  const int gpt2 = plan->arch.kind == TR_ARCH_GPT2;
+  const struct {
+    const char *path;
+    int asks, gpt2; // gpt2: it is a setting of gpt2
+  } row[] = {{"model.heads_kv", c->model.heads_kv > 0 && c->model.heads_kv != g->heads, 0},
+             {"model.head_dim", c->model.head_dim > 0 && c->model.head_dim * g->heads != g->width, 0},
+             {"model.window", c->model.window > 0, 0},
+             {"model.head_norm", c->model.head_norm, 0},
+             {"model.dropout_embedding", c->model.dropout_embedding > 0, 1},
+             {"model.dropout_residual", c->model.dropout_residual > 0, 1}};
+  for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+    if (row[i].gpt2 != gpt2 && row[i].asks && tr_options_is_set(options, row[i].path))
+      return tr_options_error(options, row[i].path, "%s; leave it out or take another model.kind",
+                              gpt2 ? "gpt2 models have no such thing" : "only gpt2 models have it");
+  return TR_OK;
+}
+
 // What settings change of the model that is described, or all of it.
 static tr_status settle_arch(tr_train_plan *plan, const tr_options *options) {
   choice c = {.config = plan->config, .options = options, .described = *plan->config->model.from != '\0'};
@@ -217,6 +238,7 @@ static tr_status settle_arch(tr_train_plan *plan, const tr_options *options) {
     take_gpt2(&c, &plan->arch.gpt2);
   else
     take_llama(&c, &plan->arch.llama);
+  TR_TRY(refuse_foreign(plan, options));
   TR_TRY(set_vocab(plan, options, is_gpt2 ? &plan->arch.gpt2.vocab : &plan->arch.llama.vocab));
   return set_positions(plan, options, is_gpt2 ? &plan->arch.gpt2.positions : &plan->arch.llama.positions);
 }

@@ -33,6 +33,14 @@ static tr_status live(tr_comm *comm, void *user) {
   return s->life(comm, s->user);
 }
 
+// Nobody can tell a rank that hangs from a piece that takes longer than the deadline, so the sentence says what would wait.
+static tr_status name_deadline(tr_status status, double deadline) {
+  char sentence[1024];
+  if (status != TR_ERR_TIMEOUT || !*tr_status_text()) return status;
+  snprintf(sentence, sizeof sentence, "%s", tr_status_text());
+  return tr_error(status, "%s; a run.deadline above %g s waits longer", sentence, deadline);
+}
+
 tr_status tr_train_launch(tr_train_plan *plan, const char *logs, tr_rank_main life, void *user) {
   const tr_train_config *c = plan->config;
   tr_launch_options launch;
@@ -51,5 +59,5 @@ tr_status tr_train_launch(tr_train_plan *plan, const char *logs, tr_rank_main li
   launch.any_order = c->comm.order == TR_ORDER_ANY;
   launch.grace = 3; // a piece of compute or a block of a checkpoint is over by then
   launch.log_folder = launch.mode == TR_LAUNCH_PROCESSES ? logs : NULL;
-  return tr_launch(&launch, live, &s, NULL);
+  return name_deadline(tr_launch(&launch, live, &s, NULL), c->run.deadline);
 }

@@ -45,7 +45,7 @@ page small small.yaml
 page large piped.yaml tp=1 pp=1 vpp=1 zero=0 recompute=none # does not fit
 grep -q 'This plan does not fit' large.html || fail 'a plan that does not fit is not said to'
 grep -q 'are lacking there' large.html || fail 'what is lacking is not said'
-grep -q 'critical: 4 M' split.html || fail 'the critical size that was given is not drawn'
+grep -q 'critical: 4M' split.html || fail 'the critical size that was given is not drawn'
 grep -q 'loss of 2.5' piped.html || fail 'a page does not say which critical size it takes'
 
 # The page has the figures of explain.

@@ -32,7 +32,7 @@ refused() { # CODE PATTERN ARGUMENTS...
 
 # The head of GPT-2 weighs as much as five layers, so it stands alone; in time it is less.
 shows '^gpt2, 1f1b: p 4, 4 stages, m 8; 1 sequence of 1024 tokens a micro-batch, bf16$' 'layers +4,4,4,0$' \
-  '^  3 +3 +0 +3\.86e\+07 ' 'stage with the most FLOP +3$' -- --model gpt2 -p 4 -m 8
+  '^  3 +3 +0 +38\.6M ' 'stage with the most FLOP +3$' -- --model gpt2 -p 4 -m 8
 shows 'layers +3,3,3,3$' 'stage with the most time +3$' '^  0 .* ms ' -- --model gpt2 -p 4 --by time --cluster h100-sxm-80
 shows 'layers +2,5,5,0$' -- --model gpt2 -p 4 --memory 1.2GB
 shows 'layers +1,4,5,2$' -- --model gpt2 -p 4 --by memory

@@ -131,7 +131,7 @@ if [ ! -p pipe ] || ! grep -q '</svg>' piped; then fail "an SVG into a pipe: $(l
 printf '\357\273\277' | cat - lists >marked.csv # as spreadsheets write UTF-8
 shows '^makespan +13$' -- --schedule marked.csv
 printf '# trireme schedule 1, p 3, S 1, m 1, map loop\n0F0,0B0\n1F0\n2F0\n' >short.csv
-refused 3 'S 1 stages on p 3 ranks, v 0 on each, do not make a map loop' --schedule short.csv
+refused 3 'S 1 stage on p 3 ranks, v 0 on each, do not make a map loop' --schedule short.csv
 refused 10 'gone/x.svg' --schedule gpipe -p 2 -m 2 --svg gone/x.svg
 
 shows '^1f1b: 1 rank, 1 stage, 1 micro-batch;' '^critical path +2 passes and 0 messages' -- --schedule 1f1b -p 1 -m 1

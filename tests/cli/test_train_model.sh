@@ -76,6 +76,18 @@ done
 train "${tiny[@]}" model.kind=mistral model.qkv_bias=true train.folder="$work/bias-mistral"
 expect "biases of mistral" 3 'mistral models cannot have this model.qkv_bias: it has no biases'
 
+# ---- what the other family has would be passed over
+for setting in heads_kv=1 head_dim=8 window=4 head_norm=true; do
+  train "${tiny[@]}" model.$setting train.folder="$work/foreign"
+  expect "gpt2 with $setting" 3 "argument .*: model.${setting%=*}: gpt2 models have no such thing; leave it out or take another model.kind"
+done
+for setting in dropout_embedding=0.1 dropout_residual=0.1; do
+  train "${tiny[@]}" model.kind=llama model.$setting train.folder="$work/foreign"
+  expect "llama with $setting" 3 "argument .*: model.${setting%=*}: only gpt2 models have it"
+done
+train "${tiny[@]}" model.heads_kv=2 model.head_dim=16 model.window=0 train.folder="$work/foreign" train.steps=1
+expect "settings that change nothing" 0
+
 # ---- a run goes on when the folder that it started from is gone
 cp -r "$work/llama-tiny-shards" "$work/leaving"
 train "${run[@]}" model="$work/leaving" train.folder="$work/left" train.steps=2

@@ -40,7 +40,7 @@ refuse 'parallel.schedule: made.csv is made for 2 ranks, and parallel.pp is 3; p
 head -c 20 made.csv >cut.csv
 refuse 'parallel.schedule: cut.csv, line 1' -n 2 parallel.pp=2 parallel.schedule=cut.csv
 head -n 2 made.csv >cut.csv
-refuse 'parallel.schedule: cut.csv: its first line says p 2, but it has the lists of 1 ranks' -n 2 parallel.pp=2 parallel.schedule=cut.csv
+refuse 'parallel.schedule: cut.csv: its first line says p 2, but it has the list of 1 rank' -n 2 parallel.pp=2 parallel.schedule=cut.csv
 train "${base[@]}" -n 2 parallel.pp=2 parallel.schedule=gone.csv
 expect "a schedule that is not there" 10 'gone.csv: cannot open'
 
@@ -55,7 +55,7 @@ refuse '8 stages .* the model has 7; parallel.chunks=3 or parallel.pp=1 would wo
 refuse 'parallel.stages: layers "2,1" makes 3 layers; the model has 4' -n 2 parallel.pp=2 parallel.stages=2,1
 refuse 'parallel.stages: layers "2,1,1" has 3 counts for 2 stages' -n 2 parallel.pp=2 parallel.stages=2,1,1
 refuse 'parallel.stages: ' -n 3 parallel.pp=3 parallel.stages=2,0,2
-refuse 'parallel.stages: layers "2,2" has 2 counts for 1 stages' parallel.stages=2,2
+refuse 'parallel.stages: layers "2,2" has 2 counts for 1 stage' parallel.stages=2,2
 refuse 'parallel.stages: layers "3" makes 3 layers; the model has 4' parallel.stages=3
 for bad in 2,x '' '2,' -1,5 2.5,1.5 5; do
   refuse 'parallel.stages: layers ' -n 2 parallel.pp=2 parallel.stages="$bad"

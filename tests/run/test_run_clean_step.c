@@ -429,7 +429,8 @@ static tr_status careless_main(tr_comm *comm, void *user) {
   begin_watching(&w, 0, 0);
   if (w.failed) return TR_OK;
   __atomic_fetch_add(&j->report->installed, 1, __ATOMIC_RELAXED);
-  free(malloc(100));
+  void *volatile taken = malloc(100); // else compilers leave both calls out
+  free(taken);
   (void)!getppid();
   *(volatile char *)fresh = 1;
   end_watching(&w, 0, 0);

@@ -143,7 +143,7 @@ static void lists_that_are_no_schedules_are_refused(void **state) {
        "x.csv, line 2: schedule x: rank 1, pass 4 (0F2) is of a stage that "
        "lives on rank 0 (map linear)"},
       {"0F0,0B0\n1F0,1B0,2F0,2B0", "S 3 stages on p 2 ranks"},
-      {"0F0,0B0\n0F1,0B1\n", "S 1 stages on p 2 ranks"},
+      {"0F0,0B0\n0F1,0B1\n", "S 1 stage on p 2 ranks"},
       {"60000F4000", "need more than 16777216 passes"},
       {"60000F1", "rank 0 has no F of stage 0"},
       {"0F0,0F1,0B1,0B0\n1F1,1F0,1B0,1B1\n", NULL}, // strange, but it runs
@@ -171,9 +171,9 @@ static void first_lines_that_make_no_sense_are_refused(void **state) {
        "known are"},
       {"# trireme schedule 1, p 999999, S 1, m 1, map linear\n0F0,0B0", "token \" p 999999\": known are"},
       {"# trireme schedule 1, p -1, S 1, m 1, map linear\n0F0,0B0", "token \" p -1\": known are"},
-      {"# trireme schedule 1, p 2, S 2, m 1, map linear\n0F0,0B0", "says p 2, but it has the lists of 1 ranks"},
-      {"# trireme schedule 1, p 1, S 2, m 1, map linear\n0F0,0B0", "S 2 stages on p 1 ranks"},
-      {"# trireme schedule 1, p 1, S 0, m 1, map loop\n0F0,0B0", "S 0 stages on p 1 ranks"},
+      {"# trireme schedule 1, p 2, S 2, m 1, map linear\n0F0,0B0", "says p 2, but it has the list of 1 rank"},
+      {"# trireme schedule 1, p 1, S 2, m 1, map linear\n0F0,0B0", "S 2 stages on p 1 rank"},
+      {"# trireme schedule 1, p 1, S 0, m 1, map loop\n0F0,0B0", "S 0 stages on p 1 rank"},
       {"# trireme schedule 1, p 1, S 1, m 0, map linear\n0F0,0B0", "m 0 micro-batches"},
       {"# trireme schedule 1, p 1, S 1, m 2, map linear\n0F0,0B0", "no F of stage 0, micro-batch 1"},
       {"# trireme schedule 1, p 1, S 1, m 1, map linear\n0F0,0B0,0F1,0B1", "is of a micro-batch that does not exist"},
