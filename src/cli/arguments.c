@@ -48,6 +48,17 @@ static tr_status parse_amount(const char *value, double *out) {
   return TR_OK;
 }
 
+// As people count parameters and tokens, and as they are printed: 70.6B.
+static tr_status parse_params(const char *value, double *out) {
+  char number[64];
+  const size_t n = strlen(value);
+  if (n < 2 || n >= sizeof number || value[n - 1] != 'B') return parse_amount(value, out);
+  snprintf(number, sizeof number, "%.*s", (int)(n - 1), value);
+  if (tr_parse_real(number, out) < 0) return parse_amount(value, out);
+  *out *= 1e9;
+  return TR_OK;
+}
+
 static tr_status set_real(const char *command, const tr__argument *a, const char *value,
                           tr_status (*parse)(const char *, double *), const char *kind) {
   double real;
@@ -71,6 +82,7 @@ static tr_status set_value(const char *command, const tr__argument *a, const cha
     return TR_OK;
   case TR__ARGUMENT_REAL: return set_real(command, a, value, tr_parse_real, "a number");
   case TR__ARGUMENT_AMOUNT: return set_real(command, a, value, parse_amount, "a number such as 8e10 or 80GB");
+  case TR__ARGUMENT_PARAMS: return set_real(command, a, value, parse_params, "a number such as 8e10 or 80B");
   case TR__ARGUMENT_NUMBER: return set_real(command, a, value, parse_whole, "a whole number");
   case TR__ARGUMENT_TIME:
     return set_real(command, a, value, tr_parse_duration, "a time such as 30s, 5min or 2h, in seconds");

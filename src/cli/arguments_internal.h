@@ -14,6 +14,7 @@ typedef enum tr__argument_kind {
   TR__ARGUMENT_COUNT,  // int64_t, min <= value <= max
   TR__ARGUMENT_REAL,   // double, min <= value <= max
   TR__ARGUMENT_AMOUNT, // double, min <= value <= max; with a unit if there is one: 80e9, 80GB, 512Mi
+  TR__ARGUMENT_PARAMS, // the same of parameters or tokens, where B is a billion: 70B
   TR__ARGUMENT_NUMBER, // double that is a whole number, min <= value <= max: 64, 1e3
   TR__ARGUMENT_TIME,   // double, seconds, min <= value <= max: 5min, 0.4s, 50000h
   TR__ARGUMENT_TEXT,   // const char *

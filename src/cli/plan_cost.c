@@ -56,8 +56,8 @@ static tr_status parse(int argc, char **argv, request *r) {
       .budget = {.mfu = 0.4, .scaling = 1, .available = 1, .power = 1000, .pue = 1.2, .carbon = 400, .price = 2}};
   tr_law_budget *b = &r->budget;
   const tr__argument table[] = {
-      {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
-      {.name = "--tokens", .kind = TR__ARGUMENT_AMOUNT, .out = &r->tokens, .min = 1, .max = 1e18},
+      {.name = "--params", .kind = TR__ARGUMENT_PARAMS, .out = &r->params, .min = 1000, .max = 1e15},
+      {.name = "--tokens", .kind = TR__ARGUMENT_PARAMS, .out = &r->tokens, .min = 1, .max = 1e18},
       {.name = "--flop", .kind = TR__ARGUMENT_AMOUNT, .out = &b->flop, .min = 1, .max = 1e35},
       {.name = "--loss", .kind = TR__ARGUMENT_REAL, .out = &r->loss, .min = 1e-6, .max = 1e6},
       {.name = "--scale", .kind = TR__ARGUMENT_REAL, .out = &r->law.scale, .min = 1e-30, .max = 1e30},

@@ -26,8 +26,8 @@ static tr_status print_help(void) {
 static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){.weights = 1, .activations = 1};
   const tr__argument table[] = {
-      {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
-      {.name = "--boundary", .kind = TR__ARGUMENT_AMOUNT, .out = &r->boundary, .min = 1, .max = 1e15},
+      {.name = "--params", .kind = TR__ARGUMENT_PARAMS, .out = &r->params, .min = 1000, .max = 1e15},
+      {.name = "--boundary", .kind = TR__ARGUMENT_PARAMS, .out = &r->boundary, .min = 1, .max = 1e15},
       {.name = "--weights", .kind = TR__ARGUMENT_REAL, .out = &r->weights, .min = 0, .max = 1},
       {.name = "--wire", .kind = TR__ARGUMENT_REAL, .out = &r->wire, .min = 0, .max = 1},
       {.name = "--activations", .kind = TR__ARGUMENT_REAL, .out = &r->activations, .min = 0, .max = 1},

@@ -56,9 +56,9 @@ static tr_status parse(int argc, char **argv, request *r) {
   *c = (tr_law_cache){.layers = 80, .kv_heads = 8, .head_width = 128, .tokens = 1024, .sequences = 256, .nbyte = 2};
   const tr__argument table[] = {
       {.name = "--method", .kind = TR__ARGUMENT_CHOICE, .out = &r->method, .choices = {"ppo", "dpo", "grpo"}},
-      {.name = "--policy", .kind = TR__ARGUMENT_AMOUNT, .out = &a->policy, .min = 1000, .max = 1e15},
-      {.name = "--reward", .kind = TR__ARGUMENT_AMOUNT, .out = &a->reward, .min = 1000, .max = 1e15},
-      {.name = "--value", .kind = TR__ARGUMENT_AMOUNT, .out = &a->value, .min = 1000, .max = 1e15},
+      {.name = "--policy", .kind = TR__ARGUMENT_PARAMS, .out = &a->policy, .min = 1000, .max = 1e15},
+      {.name = "--reward", .kind = TR__ARGUMENT_PARAMS, .out = &a->reward, .min = 1000, .max = 1e15},
+      {.name = "--value", .kind = TR__ARGUMENT_PARAMS, .out = &a->value, .min = 1000, .max = 1e15},
       {.name = "--tp", .kind = TR__ARGUMENT_NUMBER, .out = &r->tp, .min = 1, .max = 1e6},
       {.name = "--pp", .kind = TR__ARGUMENT_NUMBER, .out = &r->pp, .min = 1, .max = 1e6},
       {.name = "--frozen-ranks", .kind = TR__ARGUMENT_NUMBER, .out = &r->frozen_ranks, .min = 1, .max = 1e8},
@@ -67,7 +67,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--kv-heads", .kind = TR__ARGUMENT_NUMBER, .out = &c->kv_heads, .min = 1, .max = 1e5},
       {.name = "--head-width", .kind = TR__ARGUMENT_NUMBER, .out = &c->head_width, .min = 1, .max = 1e5},
       {.name = "--prompts", .kind = TR__ARGUMENT_AMOUNT, .out = &c->sequences, .min = 1, .max = 1e9},
-      {.name = "--tokens", .kind = TR__ARGUMENT_AMOUNT, .out = &c->tokens, .min = 1, .max = 1e9},
+      {.name = "--tokens", .kind = TR__ARGUMENT_PARAMS, .out = &c->tokens, .min = 1, .max = 1e9},
       {.name = "--width", .kind = TR__ARGUMENT_NUMBER, .out = &r->width, .min = 1, .max = 1e7},
       {.name = "--micro", .kind = TR__ARGUMENT_NUMBER, .out = &r->micro, .min = 1, .max = 1e6},
       {.name = "--lengths", .kind = TR__ARGUMENT_TEXT, .out = &r->lengths},

@@ -58,8 +58,8 @@ static tr_status parse(int argc, char **argv, request *r) {
   const tr__argument table[] = {
       {.name = "--step", .kind = TR__ARGUMENT_TIME, .out = &j->compute, .min = 1e-6, .max = 1e10},
       {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
-      {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
-      {.name = "--batch", .kind = TR__ARGUMENT_AMOUNT, .out = &r->batch, .min = 1, .max = 1e12},
+      {.name = "--params", .kind = TR__ARGUMENT_PARAMS, .out = &r->params, .min = 1000, .max = 1e15},
+      {.name = "--batch", .kind = TR__ARGUMENT_PARAMS, .out = &r->batch, .min = 1, .max = 1e12},
       {.name = "--flops", .kind = TR__ARGUMENT_AMOUNT, .out = &r->flops, .min = 1e6, .max = 1e18},
       {.name = "--gradients", .kind = TR__ARGUMENT_AMOUNT, .out = &j->bytes, .min = 0, .max = 1e15},
       {.name = "--per-node", .kind = TR__ARGUMENT_NUMBER, .out = &f->per_node, .min = 1, .max = 1e5},

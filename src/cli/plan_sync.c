@@ -86,7 +86,7 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--iterations", .kind = TR__ARGUMENT_AMOUNT, .out = &s->one, .min = 1, .max = 1e15},
       {.name = "--seconds", .kind = TR__ARGUMENT_TIME, .out = &r->seconds, .min = 1e-6, .max = 1e6},
       {.name = "--batch", .kind = TR__ARGUMENT_AMOUNT, .out = &s->batch, .min = 1, .max = 1e9},
-      {.name = "--critical", .kind = TR__ARGUMENT_AMOUNT, .out = &s->critical, .min = 1, .max = 1e12},
+      {.name = "--critical", .kind = TR__ARGUMENT_PARAMS, .out = &s->critical, .min = 1, .max = 1e12},
       {.name = "--workers", .kind = TR__ARGUMENT_TEXT, .out = &r->workers},
       {.name = "--staleness", .kind = TR__ARGUMENT_REAL, .out = &r->staleness, .min = 0, .max = 1000},
       {.name = "--penalty", .kind = TR__ARGUMENT_REAL, .out = &s->stale_penalty, .min = 0, .max = 1},

@@ -69,7 +69,7 @@ static tr_status parse(int argc, char **argv, request *r) {
                             .batch_tokens = 4e6};
   const tr__argument table[] = {
       {.name = "--model", .kind = TR__ARGUMENT_TEXT, .out = &r->model},
-      {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &in->params, .min = 1000, .max = 1e15},
+      {.name = "--params", .kind = TR__ARGUMENT_PARAMS, .out = &in->params, .min = 1000, .max = 1e15},
       {.name = "--layers", .kind = TR__ARGUMENT_NUMBER, .out = &b->layers, .min = 1, .max = 1e5},
       {.name = "--width", .kind = TR__ARGUMENT_NUMBER, .out = &b->width, .min = 1, .max = 1e7},
       {.name = "--heads", .kind = TR__ARGUMENT_NUMBER, .out = &b->heads, .min = 1, .max = 1e6},
@@ -83,8 +83,8 @@ static tr_status parse(int argc, char **argv, request *r) {
       {.name = "--nodes", .kind = TR__ARGUMENT_NUMBER, .out = &in->nodes, .min = 1, .max = 1e6},
       {.name = "--inside", .kind = TR__ARGUMENT_AMOUNT, .out = &in->inside.bandwidth, .min = 1, .max = 1e15},
       {.name = "--between", .kind = TR__ARGUMENT_AMOUNT, .out = &in->between.bandwidth, .min = 1, .max = 1e15},
-      {.name = "--batch", .kind = TR__ARGUMENT_AMOUNT, .out = &in->batch_tokens, .min = 1, .max = 1e12},
-      {.name = "--tokens", .kind = TR__ARGUMENT_AMOUNT, .out = &in->tokens, .min = 1, .max = 1e18},
+      {.name = "--batch", .kind = TR__ARGUMENT_PARAMS, .out = &in->batch_tokens, .min = 1, .max = 1e12},
+      {.name = "--tokens", .kind = TR__ARGUMENT_PARAMS, .out = &in->tokens, .min = 1, .max = 1e18},
       {.name = "--days", .kind = TR__ARGUMENT_REAL, .out = &r->days, .min = 0.001, .max = 1e5},
       {.name = "--json", .kind = TR__ARGUMENT_FLAG, .out = &r->json}};
   TR_TRY(tr__plan_options("tree", argc, argv, table, sizeof table / sizeof *table));

@@ -28,7 +28,7 @@ static tr_status print_help(void) {
 static tr_status parse(int argc, char **argv, request *r) {
   *r = (request){0};
   const tr__argument table[] = {
-      {.name = "--params", .kind = TR__ARGUMENT_AMOUNT, .out = &r->params, .min = 1000, .max = 1e15},
+      {.name = "--params", .kind = TR__ARGUMENT_PARAMS, .out = &r->params, .min = 1000, .max = 1e15},
       {.name = "--layers", .kind = TR__ARGUMENT_NUMBER, .out = &r->layers, .min = 1, .max = 1e5},
       {.name = "--width", .kind = TR__ARGUMENT_NUMBER, .out = &r->width, .min = 1, .max = 1e7},
       {.name = "--sequence", .kind = TR__ARGUMENT_NUMBER, .out = &r->sequence, .min = 1, .max = 1e9},

@@ -206,7 +206,7 @@ expect "training a large plan" 3 'parallel.tp: [0-9]* is out of range'
 # Mixtures of experts are planned, with their own axis, written and explained; train refuses them by name.
 experts=(--model qwen3-30b-a3b --cluster dgx-h100 --devices 32 --batch 256seq --seq 4096 --fix ep=8)
 plan "${experts[@]}" || fail "experts: $(cat "$work/err")"
-says out '30.5G parameters, 3.35G of them for a token .8 of 128 experts' 'evenly loaded'
+says out '30.5B parameters, 3.35B of them for a token .8 of 128 experts' 'evenly loaded'
 plan "${experts[@]}" --imbalance 1.5 --json --write "$work/experts.yaml" || fail "experts: $(cat "$work/err")"
 cp "$work/out" "$work/found.json"
 says experts.yaml '^  ep: 8$' '^  imbalance: 1.5$' 'from: "qwen3-30b-a3b"'

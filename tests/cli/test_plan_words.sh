@@ -58,7 +58,7 @@ shows 'does it fit one device\?.*: no' 'tensor parallel +8$' 'rule of thumb says
   tree --params 175e9 --layers 96 --width 12288 --memory 80GB --flops 500e12 --nodes 128
 shows 'a pipeline, wrong here' 'is one copy of the model fast enough' -- tree --params 2e9 --layers 24 --width 2560 \
   --memory 80GB --flops 400e12 --nodes 4 --tokens 1e12 --days 30
-shows '^  1024 ' 'where adding devices stops paying' -- scaling --params 1.5e9 --batch 500k --flops 150e12 --between 1.25GB --ports 1
+shows '^  1024 ' 'where adding devices stops paying' -- scaling --params 1.5B --batch 500k --flops 150e12 --between 1.25GB --ports 1
 shows '^  8 .* 99\.84 % .* 25\.04 h +\$3205$' '^  32 .* 33\.26 % .* 18\.79 h +\$9621$' -- scaling --step 57.6s --gradients 3GB --inside 450GB --between 1.25GB --ports 1 --alpha 0s \
   --steps 12500 --price 16 --limit 32
 shows 'warning \(linear-speedup\): a speed-up of 1024' -- scaling --step 100s --gradients 3GB --limit 1024 --assumed 1024

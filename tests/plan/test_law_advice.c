@@ -53,7 +53,7 @@ static void warnings_speak_when_they_should(void **state) {
   says(tr_law_lint_needless_sharding(adam, 70e9, 3, 64, 10e9, 80e9), NULL, 3, "");
   says(tr_law_lint_needless_sharding(adam, 1e9, 1, 8, 10e9, 80e9), NULL, 0, "");
   says(tr_law_lint_small_model_overhead(1e9, 0.33, 1e11, 0.07), "small-model-overhead", 0.07,
-       "at 100G parameters it is 7 %");
+       "at 100B parameters it is 7 %");
   says(tr_law_lint_small_model_overhead(1e9, 0.33, 1e9, 0.07), NULL, 0.07, "");
   says(tr_law_lint_small_model_overhead(1e9, 0.10, 1e11, 0.07), NULL, 0.07, "");
   says(tr_law_lint_vendor_efficiency(1979e12, 795e12), "vendor-efficiency", 2.489, "peak with sparsity");
