@@ -187,7 +187,6 @@ static double comm_bytes(const tr_train_plan *plan, int rank, const tr_op *op) {
   if (op->kind == TR_OP_SEND || op->kind == TR_OP_RECV) return message_bytes(plan, rank, op);
   const int64_t *start = tr_train_part_of(plan, rank)->layout.unit_start;
   if (op->role != TR_ROLE_GRADIENT && op->role != TR_ROLE_TIED) return (double)plan->step.dp * sizeof(double);
-  if (op->role == TR_ROLE_GRADIENT && plan->step.dp == 1) return 0; // nobody to sum with
   tr_dtype wire = c->precision.grad_wire == TR_COMPUTE_BF16 ? TR_BF16 : tr_wide(tr__train_type(c));
   return (double)(start[op->unit_end] - start[op->unit_begin]) * (double)tr_dtype_size(wire);
 }
