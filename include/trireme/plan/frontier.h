@@ -30,8 +30,9 @@ typedef struct tr_frontier {
 // is none.
 tr_status tr_frontier_find(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
                            int criteria, tr_frontier *out);
-// The same points, and the best that a search finds, with the times of their schedules as tr_predict_simulated has them;
-// points that others beat then, or that do not fit, are left out. Arguments as for tr_frontier_find; on failure nothing changes.
+// The same points (of those alike to a percent the fastest), and the best that a search finds, with the times of their
+// schedules as tr_predict_simulated has them; points that others beat then, or that do not fit, are left out. Arguments as for
+// tr_frontier_find; on failure only the order and number of points may have changed.
 tr_status tr_frontier_simulate(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
                                tr_frontier *frontier);
 void tr_frontier_free(tr_frontier *frontier);
