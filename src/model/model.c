@@ -54,6 +54,7 @@ void tr_model_destroy(tr_model *model) {
   }
   free(model->last_reader);
   free(model->last_user);
+  free(model->packs);
   free(model->unit_first);
   free(model->whole_param);
   free(model->range_begin);
@@ -266,13 +267,17 @@ static int *new_facts(int n, int value) {
 static tr_status collect_facts(tr_model *model) {
   model->last_reader = new_facts(model->value.count, -1);
   model->last_user = new_facts(model->param.count, -1);
+  model->packs = new_facts(model->param.count, 0);
   model->unit_first = new_facts(model->unit.count, 0);
-  if (!model->last_reader || !model->last_user || !model->unit_first)
+  if (!model->last_reader || !model->last_user || !model->packs || !model->unit_first)
     return tr_error(TR_ERR_MEMORY, "no memory for the facts of model '%s'", model->name);
   for (int p = 0; p < model->piece.count; p++) {
     const tr_piece *piece = tr_model_piece(model, p);
     for (int i = 0; i < piece->nin; i++) model->last_reader[piece->in[i].value] = p;
-    for (int k = 0; k < piece->nparam; k++) model->last_user[piece->param[k]] = p;
+    for (int k = 0; k < piece->nparam; k++) {
+      model->last_user[piece->param[k]] = p;
+      model->packs[piece->param[k]] |= piece->pack[k];
+    }
   }
   for (int p = model->piece.count; p-- > 0;) {
     const tr_piece *piece = tr_model_piece(model, p);
@@ -356,15 +361,7 @@ int tr_model_exchanges(const tr_model *model) {
   return 0;
 }
 
-unsigned tr_model_param_pack(const tr_model *model, int param) {
-  unsigned pack = 0;
-  for (int i = 0; i < tr_model_pieces(model); i++) {
-    const tr_piece *piece = tr_model_piece(model, i);
-    for (int k = 0; k < piece->nparam; k++)
-      if (piece->param[k] == param) pack |= piece->pack[k];
-  }
-  return pack;
-}
+unsigned tr_model_param_pack(const tr_model *model, int param) { return (unsigned)model->packs[param]; }
 
 int tr_model_unit_last_piece(const tr_model *model, int unit) { return model->unit_first[unit]; }
 

@@ -23,6 +23,7 @@ struct tr_model {
   // Facts about the list of pieces, filled by tr_model_finish.
   int *last_reader; // [values] highest piece that reads it, -1 none
   int *last_user;   // [params] highest piece that uses it, -1 none
+  int *packs;       // [params] forms to pack it in, of all pieces that use it (1 << tr_pack)
   int *unit_first;  // [units] lowest piece that uses one of its parameters
   tr_status failed;
   char failure[256];

@@ -146,6 +146,7 @@ static int part_has(const tr_model *model, int whole_piece) {
 
 int tr__param_elsewhere(const tr_model *model, int param) {
   const tr_model *whole = tr_model_whole(model);
+  if (whole == model) return 0;
   for (int i = 0; i < tr_model_pieces(whole); i++) {
     const tr_piece *piece = tr_model_piece(whole, i);
     for (int k = 0; k < piece->nparam; k++)

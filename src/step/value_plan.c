@@ -27,6 +27,7 @@ typedef struct planner {
   int nvalue, npiece;
   tr_value_facts facts;
   int *alias; // [values] representative of gradients that are one
+  int *item;  // [values] number of its life in a list of those that have one, -1: none
   int *guest; // [values] joined through another port than 0: must be used up before the owner goes on
   tr_value_plan *plan;
 } planner;
@@ -39,7 +40,8 @@ static size_t value_bytes(const planner *p, int v) {
 }
 
 static int representative(const planner *p, int v) {
-  while (p->alias[v] != v) v = p->alias[v];
+  for (; p->alias[v] != v; v = p->alias[v])
+    p->alias[v] = p->alias[p->alias[v]]; // the way there is halved for the next
   return v;
 }
 
@@ -170,15 +172,16 @@ static void place_values(planner *p, life *item) {
 static int gradient_lives(const planner *p, const tr_place *grad, life *item) {
   int n = 0;
   for (int v = 0; v < p->nvalue; v++) {
-    if (representative(p, v) != v || grad[v].where != TR_PLACE_TEMPORARY) continue;
-    life one = {.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
-    for (int u = 0; u < p->nvalue; u++) {
-      if (representative(p, u) != v) continue;
-      int begin = p->npiece - 1 - p->facts.last_reader[u], end = p->npiece - 1 - p->facts.producer[u];
-      if (begin < one.begin) one.begin = begin;
-      if (end > one.end) one.end = end;
-    }
-    item[n++] = one;
+    const int has_life = representative(p, v) == v && grad[v].where == TR_PLACE_TEMPORARY;
+    p->item[v] = has_life ? n : -1;
+    if (has_life) item[n++] = (life){.value = v, .begin = p->npiece, .end = 0, .nbyte = value_bytes(p, v)};
+  }
+  for (int v = 0; v < p->nvalue; v++) {
+    const int begin = p->npiece - 1 - p->facts.last_reader[v], end = p->npiece - 1 - p->facts.producer[v],
+              at = p->item[representative(p, v)];
+    if (at < 0) continue;
+    if (begin < item[at].begin) item[at].begin = begin;
+    if (end > item[at].end) item[at].end = end;
   }
   return n;
 }
@@ -216,7 +219,7 @@ tr_status tr_value_plan_make(const tr_model *model, const tr_value_options *opti
                          .grad = {calloc(n, sizeof **out->grad), calloc(n, sizeof **out->grad)},
                          .again = calloc((size_t)p.npiece, 1),
                          .size = calloc((size_t)tr_model_ranges(model), sizeof *out->size)};
-  int *numbers = malloc(2 * n * sizeof *numbers);
+  int *numbers = malloc(3 * n * sizeof *numbers);
   life *item = malloc(n * sizeof *item);
   tr_status status = TR_OK;
   if (!out->value || !out->grad[0] || !out->grad[1] || !out->again || !out->size || !numbers || !item) {
@@ -225,6 +228,7 @@ tr_status tr_value_plan_make(const tr_model *model, const tr_value_options *opti
   } else {
     p.alias = numbers;
     p.guest = numbers + n;
+    p.item = numbers + 2 * n;
     place_values(&p, item);
     if (options->whole) place_gradients(&p, 0, item);
     if (options->split) place_gradients(&p, 1, item);
