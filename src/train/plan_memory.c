@@ -281,6 +281,16 @@ static int less_sequence(const tr_train_plan *plan, tr_train_config *c, char *te
   return 1;
 }
 
+// Another training, but one that goes on.
+static int less_batch(const tr_train_plan *plan, tr_train_config *c, char *text, size_t nbyte) {
+  const int64_t pass = plan->mesh.degree[TR_AXIS_DP] * (c->batch.micro < 1 ? 1 : c->batch.micro);
+  const int64_t sequences = c->batch.sequences / 2 / pass * pass;
+  if (sequences < 1) return 0;
+  c->batch.sequences = sequences;
+  snprintf(text, nbyte, "batch.sequences=%lld", (long long)sequences);
+  return 1;
+}
+
 static int would_fit(const tr_train_plan *plan, const tr_options *options, const tr_train_config *config) {
   tr_train_plan other;
   if (tr__train_plan(config, options, 0, plan, &other) < 0) return 0;
@@ -291,8 +301,8 @@ static int would_fit(const tr_train_plan *plan, const tr_options *options, const
   return fit;
 }
 
-static const lower cheapest_first[] = {less_copies,    less_background, less_packed,  less_kept,    less_micro,
-                                       less_precision, less_ranks,      less_moments, less_sequence};
+static const lower cheapest_first[] = {less_copies,    less_background, less_packed,  less_kept,     less_micro,
+                                       less_precision, less_ranks,      less_moments, less_sequence, less_batch};
 enum { CHANGES = sizeof cheapest_first / sizeof *cheapest_first };
 
 // One setting, lowered until the plan fits.

@@ -83,6 +83,11 @@ expect "a micro-batch beyond memory" 5 'what would fit: .*batch\.micro=[0-9]+'
 change=$(sed -n 's/.*what would fit: .*\(batch\.micro=[0-9]*\).*/\1/p' "$work/err")
 train "${big[@]}" "$change" --dry-run
 expect "with the change that was named" 0
+train "${tiny[@]}" train.folder="$work/memory" batch.sequences=1073741824 --dry-run
+expect "a batch beyond memory" 5 'what would fit: batch\.sequences=[0-9]+$'
+change=$(sed -n 's/.*what would fit: \(batch\.sequences=[0-9]*\)$/\1/p' "$work/err")
+train "${tiny[@]}" train.folder="$work/memory" "$change" --dry-run
+expect "with the batch that was named" 0
 copies=("${tiny[@]}" train.folder="$work/memory" -n 2 model.width=256)
 total() { # ARGUMENTS: the memory that a plan takes
   train "${copies[@]}" "$@" --json
