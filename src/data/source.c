@@ -185,6 +185,10 @@ uint64_t tr_source_hash(const tr_source *source) {
   return hash;
 }
 
+uint64_t tr_source_validation_hash(const tr_source *source) {
+  return source->val_corpus ? tr_corpus_hash(source->val_corpus) : 0;
+}
+
 size_t tr_source_corpora(const tr_source *source) { return source->ncorpus; }
 
 const tr_corpus *tr_source_corpus(const tr_source *source, size_t i) { return source->corpus[i]; }

@@ -136,8 +136,8 @@ tr_status tr__contract_number(const tr_train_plan *plan, const tr_options *optio
     end = line + strcspn(line, "\n");
     if (!of_its_host(line, (size_t)(end - line))) tr_text_append(&common, "%.*s\n", (int)(end - line), line);
   }
-  tr_text_append(&common, "%016" PRIx64 " %016" PRIx64 "\n", tr_source_hash(plan->source),
-                 plan->tokenizer ? tr_tokenizer_hash(plan->tokenizer) : 0);
+  tr_text_append(&common, "%016" PRIx64 " %016" PRIx64 " %016" PRIx64 "\n", tr_source_hash(plan->source),
+                 tr_source_validation_hash(plan->source), plan->tokenizer ? tr_tokenizer_hash(plan->tokenizer) : 0);
   tr_status status =
       all.failed || common.failed ? tr_error(TR_ERR_MEMORY, "no memory to compare the settings") : TR_OK;
   if (status == TR_OK) *out = tr_hash_bytes(common.data, common.size);

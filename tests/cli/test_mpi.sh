@@ -43,6 +43,10 @@ torch 2 "${other[@]}" lr.lr=1e-5 "${run[@]}" train.folder="$work/torch-lr"
 if [ "$rc" != 3 ] || ! grep -q 'rank 0 and rank 1 of one host were started with different settings, data or programs' "$work/err"; then
   fail "another learning rate: exit code $rc: $(cat "$work/err")"
 fi
+torch 2 "${other[@]}" data.val_path="$work/text-2.txt" "${run[@]}" data.val_path="$work/same.txt" train.folder="$work/torch-val"
+if [ "$rc" != 3 ] || ! grep -q 'rank 0 and rank 1 of one host were started with different settings, data or programs' "$work/err"; then
+  fail "another validation file: exit code $rc: $(cat "$work/err")"
+fi
 torch 2 "${other[@]}" data.path="$work/same.txt" "${run[@]}" train.folder="$work/torch-same"
 check_run torch-same 2
 torch 2 env TRIREME_PER_HOST=1 "$TRIREME" train "${run[@]}" train.folder="$work/torch-hosts"

@@ -45,6 +45,8 @@ uint64_t tr_source_hash(const tr_source *source);                   // of all co
 double tr_source_waste(const tr_source *source);                    // share of sample room that no token fills
 size_t tr_source_corpora(const tr_source *source);
 const tr_corpus *tr_source_corpus(const tr_source *source, size_t i);
+// Of the file of its own for validation; 0: there is none.
+uint64_t tr_source_validation_hash(const tr_source *source);
 // Rows of sample `index` (a global index; validation: below tr_source_samples(source, 1)). Pure.
 int64_t tr_source_length(const tr_source *source, int validation, int64_t index);
 // Which corpus sample `index` comes from and which of its samples it is.
