@@ -11,7 +11,6 @@
 #include <stdlib.h>
 
 enum { DEGREES = 24, SIDE = 15, SHOWN = 200 };
-static const double ALIKE = 0.01;
 
 typedef struct cell {
   tr_plan plan;
@@ -180,17 +179,6 @@ void tr__page_cube(tr__page *page) {
 
 // ---- the frontier
 
-// Points that differ by a percent, the fastest first.
-static size_t thin(const tr_frontier *f, const tr_front_point **kept) {
-  size_t n = 0;
-  for (size_t i = 0; i < f->n && n < SHOWN; i++) {
-    size_t like = 0;
-    while (like < n && !tr_frontier_covers(f->criteria, kept[like], &f->point[i], ALIKE)) like++;
-    if (like == n) kept[n++] = &f->point[i];
-  }
-  return n;
-}
-
 static void draw_frontier(tr__page *page, const tr_front_point **point, size_t n) {
   static const char *const head[] = {"plan", "a step", "memory", "MFU", NULL};
   const tr_prediction *own = &page->x;
@@ -241,12 +229,9 @@ void tr__page_frontier(tr__page *page) {
   o.fixed.cp = o.fixed.ep = 0;
   tr__page_section(&page->out, "The frontier");
   tr_status status = tr_frontier_find(&page->c->model, &page->c->cluster, &o, TR_FRONT_TIME | TR_FRONT_MEMORY, &f);
+  if (status == TR_OK) status = tr_frontier_simulate(&page->c->model, &page->c->cluster, &o, &f);
   if (status == TR_OK) {
-    status = tr_frontier_simulate(&page->c->model, &page->c->cluster, &o, &f);
-    if (status < 0) tr_frontier_free(&f);
-  }
-  if (status == TR_OK) {
-    const size_t n = thin(&f, kept);
+    const size_t n = tr_frontier_thin(&f, SHOWN, kept);
     draw_frontier(page, kept, n);
     tr__page_caption(&page->out,
                      "All plans on these devices that no other beats in both time and memory: %zu of %lld that were "

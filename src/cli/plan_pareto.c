@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum { PLAN_CELL = 56 };
-static const double ALIKE = 0.01;
 
 static tr_status read_criteria(const char *text, int *out) {
   static const char *const name[] = {"time", "memory", "cost"};
@@ -69,15 +68,9 @@ static void shown_points(tr__plan_report *out, const tr_frontier *f, double toke
     out->failed = 1;
     return;
   }
-  size_t nkept = 0;
+  const size_t n = out->as_json ? f->n : tr_frontier_thin(f, f->n, kept);
   tr__plan_table(out, "points", column);
-  for (size_t i = 0; i < f->n; i++) {
-    size_t like = 0;
-    while (like < nkept && !tr_frontier_covers(f->criteria, kept[like], &f->point[i], ALIKE)) like++;
-    if (like < nkept && !out->as_json) continue;
-    kept[nkept++] = &f->point[i];
-    point_row(out, &f->point[i], tokens);
-  }
+  for (size_t i = 0; i < n; i++) point_row(out, out->as_json ? &f->point[i] : kept[i], tokens);
   free(kept);
 }
 
@@ -95,11 +88,7 @@ tr_status tr__plan_pareto(const char *text, const tr_workload *w, const tr_clust
   int criteria;
   TR_TRY(read_criteria(text, &criteria));
   TR_TRY(tr_frontier_find(w, c, o, criteria, &f));
-  tr_status status = tr_frontier_simulate(w, c, o, &f);
-  if (status < 0) {
-    tr_frontier_free(&f);
-    return status;
-  }
+  TR_TRY(tr_frontier_simulate(w, c, o, &f));
   tr__plan_begin(&out, "pareto", as_json);
   tr__plan_head(&out, "no other plan on %lld x %s%s is better in all of %s", (long long)(c->hosts * c->host_devices),
                 c->device.name, criteria & TR_FRONT_PRICE ? " or fewer" : "", text);

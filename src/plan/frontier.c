@@ -133,41 +133,47 @@ static tr_status add_found(const tr_workload *model, const tr_cluster *part, con
   return status == TR_ERR_PLAN ? TR_OK : status;
 }
 
-// Of points that are alike to a percent in all criteria, the fastest: simulating each would take most of the time. Returns how
-// many are left, in front.
-static size_t thin(tr_frontier *f) {
-  size_t left = 0;
-  for (size_t i = 0; i < f->n; i++) {
-    int is_covered = 0;
-    for (size_t k = 0; k < left && !is_covered; k++)
-      is_covered = tr_frontier_covers(f->criteria, &f->point[k], &f->point[i], ALIKE);
-    if (!is_covered) f->point[left++] = f->point[i];
+size_t tr_frontier_thin(const tr_frontier *f, size_t most, const tr_front_point **kept) {
+  size_t n = 0;
+  for (size_t i = 0; i < f->n && n < most; i++) {
+    size_t like = 0;
+    while (like < n && !tr_frontier_covers(f->criteria, kept[like], &f->point[i], ALIKE)) like++;
+    if (like == n) kept[n++] = &f->point[i];
   }
-  return left;
+  return n;
+}
+
+static tr_status simulate(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
+                          const tr_frontier *frontier, tr_frontier *out) {
+  const tr_front_point **kept = malloc(frontier->n * sizeof *kept);
+  if (!kept) return tr_error(TR_ERR_MEMORY, "no memory for the frontier");
+  const size_t n = tr_frontier_thin(frontier, frontier->n, kept);
+  tr_cluster part = *cluster;
+  tr_status status = add_found(model, &part, options, out);
+  do {
+    const int64_t devices = part.hosts * part.host_devices;
+    for (size_t i = 0; i < n && status == TR_OK; i++)
+      if (kept[i]->devices == devices) status = add_simulated(model, &part, *kept[i], out);
+  } while (status == TR_OK && (out->criteria & TR_FRONT_PRICE) && halve(&part));
+  free(kept);
+  if (status == TR_OK && out->failed) status = tr_error(TR_ERR_MEMORY, "no memory for the frontier");
+  if (status == TR_OK && out->n == 0)
+    status =
+        tr_error(TR_ERR_PLAN, "no plan fits: each holds more when its pipeline is simulated than the closed form "
+                              "says; more devices, a smaller batch or a shorter sequence would help");
+  return status;
 }
 
 tr_status tr_frontier_simulate(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
                                tr_frontier *frontier) {
   tr_frontier out = {.criteria = frontier->criteria, .predicted = frontier->predicted};
-  tr_cluster part = *cluster;
-  tr_status status = add_found(model, &part, options, &out);
-  frontier->n = thin(frontier);
-  do {
-    const int64_t devices = part.hosts * part.host_devices;
-    for (size_t i = 0; i < frontier->n && status == TR_OK; i++)
-      if (frontier->point[i].devices == devices) status = add_simulated(model, &part, frontier->point[i], &out);
-  } while (status == TR_OK && (out.criteria & TR_FRONT_PRICE) && halve(&part));
-  if (status == TR_OK && out.failed) status = tr_error(TR_ERR_MEMORY, "no memory for the frontier");
-  if (status == TR_OK && out.n == 0)
-    status =
-        tr_error(TR_ERR_PLAN, "no plan fits: each holds more when its pipeline is simulated than the closed form "
-                              "says; more devices, a smaller batch or a shorter sequence would help");
+  tr_status status = simulate(model, cluster, options, frontier, &out);
+  tr_frontier_free(frontier);
   if (status < 0) {
     tr_frontier_free(&out);
     return status;
   }
   qsort(out.point, out.n, sizeof *out.point, by_time);
-  tr_frontier_free(frontier);
   *frontier = out;
   return TR_OK;
 }

@@ -32,9 +32,11 @@ tr_status tr_frontier_find(const tr_workload *model, const tr_cluster *cluster, 
                            int criteria, tr_frontier *out);
 // The same points (of those alike to a percent the fastest), and the best that a search finds, with the times of their
 // schedules as tr_predict_simulated has them; points that others beat then, or that do not fit, are left out. Arguments as for
-// tr_frontier_find; on failure only the order and number of points may have changed.
+// tr_frontier_find; on failure there are none left, and nothing to free.
 tr_status tr_frontier_simulate(const tr_workload *model, const tr_cluster *cluster, const tr_search_options *options,
                                tr_frontier *frontier);
+// Of points that are alike to a percent in all criteria the first, which is the fastest: at most `most`, into kept[most].
+size_t tr_frontier_thin(const tr_frontier *frontier, size_t most, const tr_front_point **kept);
 void tr_frontier_free(tr_frontier *frontier);
 // Whether `a` is at most `1 + slack` times `b` in every criterion.
 int tr_frontier_covers(int criteria, const tr_front_point *a, const tr_front_point *b, double slack);
